@@ -27,6 +27,7 @@ from ccl_bench.leaderboard.pages.render import (
 )
 from ccl_bench.leaderboard.pages.run import full_report, published_run_page
 from ccl_bench.leaderboard.pages.table import HEADINGS, PHASES, table_page
+from ccl_bench.leaderboard.pages.titles import metric_hint, metric_title
 from ccl_bench.leaderboard.pages.workload import workload_page, workloads_page
 from ccl_bench.leaderboard.store import query_result
 from ccl_bench.leaderboard.store.columns import (
@@ -63,7 +64,8 @@ def data_scripts(connection: Connection) -> Iterator[tuple[str, str]]:
     metric_data: dict[str, Any] = {}
     for number, metric in enumerate(metrics):
         unit, better = query_result.unit_and_direction(connection, metric)
-        metric_data[metric] = {"unit": unit, "better": better, "file": number}
+        words = {"title": metric_title(metric), "hint": metric_hint(metric)}
+        metric_data[metric] = {"unit": unit, "better": better, "file": number, **words}
     # What the script needs to answer like the server.
     site = {
         "metrics": metric_data,

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.leaderboard.pages.render import hardware_text, parallelism_text, render_page
+from ccl_bench.leaderboard.pages.titles import metric_title
 from ccl_bench.leaderboard.store.query import default_columns
 from ccl_bench.report.formatting import amount
 
@@ -259,7 +260,8 @@ def _summary(metric: str, by: str, places: Sequence[Place], samples: Sequence[Sa
     best, unit = _best(samples), samples[0].number.unit
     choose = min if samples[0].number.better == "lower" else max
     top = choose(samples, key=lambda sample: sample.value)
-    text = f"The best {metric} is {amount(top.value)} {unit}: {_place_text(top.at)}, {top.configuration}."
+    where = f"{_place_text(top.at)}, {top.configuration}"
+    text = f"Best {metric_title(metric)}: {amount(top.value)} {unit}, {where}."
     first, last = best[places[0]], best[places[-1]]
     if len(places) == 1 or places[0][0] != places[-1][0] or not first:
         return text
