@@ -14,7 +14,8 @@ from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError, InputError, UsageError
 from ccl_bench.base.text import INERT_PATTERN_ONCE, shown_json
 from ccl_bench.leaderboard.bundle.format import LISTED, SHOWN, open_bundle
-from ccl_bench.leaderboard.pages.compare import compare_page
+from ccl_bench.leaderboard.pages.compare import best_pair, compare_page
+from ccl_bench.leaderboard.pages.feed import runs_feed
 from ccl_bench.leaderboard.pages.links import SiteLinks
 from ccl_bench.leaderboard.pages.reference import metrics_page
 from ccl_bench.leaderboard.pages.render import (
@@ -38,6 +39,7 @@ from ccl_bench.leaderboard.store.columns import (
     SORTED_BY,
     TEXT_FILTERS,
 )
+from ccl_bench.leaderboard.store.parquet_export import write_parquet
 from ccl_bench.leaderboard.store.query import RunQuery, complete_query, default_columns
 from ccl_bench.leaderboard.store.query_result import export_csv, export_json
 from ccl_bench.leaderboard.store.rows import number_rows
@@ -233,10 +235,16 @@ class _SiteWriter:
             for path, text in data_scripts(connection):
                 self._write(f"data/{path}", text)
             metrics = query_result.measured_metrics(connection)
-        self._write("compare.html", compare_page([], top))
+            feed = runs_feed(connection, top)
+            offered = best_pair(connection)
+        self._write("compare.html", compare_page([], top, offered=offered))
         self._write("metrics.html", metrics_page(top))
+        self._write("feed.atom", feed)
         self._write("runs.csv", export_csv(self._store.engine, RunQuery(), metrics))
         self._write("runs.json", export_json(self._store.engine, RunQuery()))
+        with (self._folder / "runs.parquet").open("wb") as stream:
+            write_parquet(self._store.engine, RunQuery(), metrics, stream)
+        self._files += 1
 
     def _run(self, run: str, to: SiteLinks) -> None:
         """Write the pages of a run and copy its bundle; raise InputError if it is damaged."""

@@ -91,7 +91,7 @@ SITE_SCRIPT, SITE_COMPARE = "site.js", "site-compare.js"
 
 
 class Badge(NamedTuple):
-    """A state of a run as a page shows it; the style sheet gives each kind of number an outline of its own."""
+    """A state of a run as pages show it; each kind of number has an outline of its own in the style sheet."""
 
     word: str
     meaning: str
@@ -103,7 +103,9 @@ BADGES = {
     "self_reported": Badge(
         "self-reported", "The submitter reported the numbers; they were not recomputed.", "○"
     ),
-    "reported": Badge("reported elsewhere", "Numbers that others published, imported with their source.", "◇"),
+    "reported": Badge(
+        "reported elsewhere", "Numbers that others published, imported with their source.", "◇"
+    ),
     "predicted": Badge("predicted", "Computed by a model of the run; nobody measured it.", "◌"),
     "withdrawn": Badge("withdrawn", "Withdrawn by its submitter; kept, but not ranked.", "✕"),
     "superseded": Badge("superseded", "Replaced by another run; kept, but not ranked.", "»"),
@@ -132,6 +134,15 @@ def render_page(template: str, title: str, to: Links, *, at: str = "", **values:
         "icon": report_frame.icon(),
     }
     return compiled.render(title=title, to=to, at=at, **frame, **values)
+
+
+def render_xml(template: str, **values: Any) -> str:
+    """Return a document of XML from a template.
+
+    Harmless text may hold two characters that no XML may: U+FFFE and U+FFFF become `?`.
+    """
+    document = template_environment().get_template(template).render(version=__version__, **values)
+    return document.translate(dict.fromkeys((0xFFFE, 0xFFFF), "?"))
 
 
 _NAMES = {

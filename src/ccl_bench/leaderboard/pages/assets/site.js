@@ -224,7 +224,7 @@
     const cell = (value) => quoted(typeof value === "string" ? value.replace(formula, "$1'$2") : String(value ?? ""));
     const lines = runs.map((run) => [...fields.map((name) => cell(run[name])), ...asked.columns.map((metric) => String(bench.number(metric, run)?.value ?? ""))].join(","));
     const plain = runs.map((run) => ({ ...Object.fromEntries(fields.map((name) => [name, run[name]])), numbers: Object.fromEntries(asked.columns.map((metric) => [metric, bench.number(metric, run)])) }));
-    return ["Download ", saved("runs.csv", "text/csv", `${[...fields, ...asked.columns.map(cell)].join(",")}\n${lines.join("\n")}\n`), " ", saved("runs.json", "application/json", JSON.stringify(plain, null, 1))];
+    return ["Download ", saved("runs.csv", "text/csv", `${[...fields, ...asked.columns.map(cell)].join(",")}\n${lines.join("\n")}\n`), " ", saved("runs.json", "application/json", JSON.stringify(plain, null, 1)), " ", element("a", { href: `${up}runs.parquet`, download: "" }, "Parquet of all runs")];
   };
 
   const show = async () => {
