@@ -14,7 +14,8 @@ from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError, InputError, UsageError
 from ccl_bench.base.text import INERT_PATTERN_ONCE, shown_json
 from ccl_bench.leaderboard.bundle.format import LISTED, SHOWN, open_bundle
-from ccl_bench.leaderboard.pages.compare import compare_page
+from ccl_bench.leaderboard.pages.compare import best_pair, compare_page
+from ccl_bench.leaderboard.pages.feed import runs_feed
 from ccl_bench.leaderboard.pages.links import SiteLinks
 from ccl_bench.leaderboard.pages.reference import metrics_page
 from ccl_bench.leaderboard.pages.render import (
@@ -27,6 +28,7 @@ from ccl_bench.leaderboard.pages.render import (
 )
 from ccl_bench.leaderboard.pages.run import full_report, published_run_page
 from ccl_bench.leaderboard.pages.table import HEADINGS, PHASES, table_page
+from ccl_bench.leaderboard.pages.titles import metric_hint, metric_title
 from ccl_bench.leaderboard.pages.workload import workload_page, workloads_page
 from ccl_bench.leaderboard.store import query_result
 from ccl_bench.leaderboard.store.columns import (
@@ -37,6 +39,7 @@ from ccl_bench.leaderboard.store.columns import (
     SORTED_BY,
     TEXT_FILTERS,
 )
+from ccl_bench.leaderboard.store.parquet_export import write_parquet
 from ccl_bench.leaderboard.store.query import RunQuery, complete_query, default_columns
 from ccl_bench.leaderboard.store.query_result import export_csv, export_json
 from ccl_bench.leaderboard.store.rows import number_rows
@@ -63,7 +66,8 @@ def data_scripts(connection: Connection) -> Iterator[tuple[str, str]]:
     metric_data: dict[str, Any] = {}
     for number, metric in enumerate(metrics):
         unit, better = query_result.unit_and_direction(connection, metric)
-        metric_data[metric] = {"unit": unit, "better": better, "file": number}
+        words = {"title": metric_title(metric), "hint": metric_hint(metric)}
+        metric_data[metric] = {"unit": unit, "better": better, "file": number, **words}
     # What the script needs to answer like the server.
     site = {
         "metrics": metric_data,
@@ -231,10 +235,16 @@ class _SiteWriter:
             for path, text in data_scripts(connection):
                 self._write(f"data/{path}", text)
             metrics = query_result.measured_metrics(connection)
-        self._write("compare.html", compare_page([], top))
+            feed = runs_feed(connection, top)
+            offered = best_pair(connection)
+        self._write("compare.html", compare_page([], top, offered=offered))
         self._write("metrics.html", metrics_page(top))
+        self._write("feed.atom", feed)
         self._write("runs.csv", export_csv(self._store.engine, RunQuery(), metrics))
         self._write("runs.json", export_json(self._store.engine, RunQuery()))
+        with (self._folder / "runs.parquet").open("wb") as stream:
+            write_parquet(self._store.engine, RunQuery(), metrics, stream)
+        self._files += 1
 
     def _run(self, run: str, to: SiteLinks) -> None:
         """Write the pages of a run and copy its bundle; raise InputError if it is damaged."""

@@ -65,6 +65,8 @@ class PageTable:
     """Positions of the columns whose text may be long and is wrapped."""
     first: int = 0
     """Rows that suffice in a terminal; 0 for all."""
+    folded: str = ""
+    """A line that a page shows in place of the table until a reader opens it; empty for a table in sight."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from ccl_bench.comparison.compare import compare_runs
 from ccl_bench.comparison.run_results import RunResults
 from ccl_bench.leaderboard.pages.reference import metric_definition
 from ccl_bench.leaderboard.pages.render import hardware_text, render_page
+from ccl_bench.leaderboard.store import query_result
+from ccl_bench.leaderboard.store.query import RunQuery, default_columns
 from ccl_bench.leaderboard.store.rows import known_metrics, unit_variants
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.comparison.page import sections
@@ -19,6 +22,8 @@ from ccl_bench.report.theme import CHART_CONFIG
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from sqlalchemy import Connection
 
     from ccl_bench.leaderboard.bundle.format import Bundle
     from ccl_bench.leaderboard.pages.links import Links
@@ -34,14 +39,57 @@ MAX_RUNS = 8
 """Largest number of runs to compare."""
 
 
+OFFERED = (
+    "The two best comparable runs of the largest workload. To compare others, select them in the table and "
+    "press Compare selected; the first is the baseline."
+)
+"""Note on the page that opens with `best_pair`."""
+_WORKLOADS_TRIED = 5
+_RUNS_TRIED = 50
+"""Best runs of a workload among which a pair is looked for."""
+
+
+def best_pair(connection: Connection) -> list[str]:
+    """Return the two best comparable runs of the largest workload that has two; none without any."""
+    for workload in query_result.list_workloads(connection)[:_WORKLOADS_TRIED]:
+        phase = json.loads(workload["fields"]).get("model.phase") or "any"
+        metric = default_columns().get(phase, default_columns()["any"])[0]
+        query = RunQuery(workload=workload["key"], sort=metric, size=_RUNS_TRIED)
+        pairs: dict[tuple[object, ...], list[str]] = {}
+        for listed in query_result.find_runs(connection, query, [metric]).runs:
+            number = listed.numbers.get(metric)
+            if number and number.place:
+                alike = pairs.setdefault((number.revision, number.unit, number.measured), [])
+                alike.append(listed.run["id"])
+                if len(alike) == 2:
+                    return alike
+    return []
+
+
 def compare_page(
-    chosen: Sequence[tuple[Bundle | ReportedSide, ListedRun]], to: Links, *, note: str = ""
+    chosen: Sequence[tuple[Bundle | ReportedSide, ListedRun]],
+    to: Links,
+    *,
+    note: str = "",
+    offered: Sequence[str] = (),
 ) -> str:
-    """Return the comparison of the first run with each other one; for fewer than two, instructions."""
+    """Return the comparison of the first run with each other one; for fewer than two, instructions.
+
+    `offered` are the runs that the script of a static site compares when the address names none.
+    """
     runs = [listed for _, listed in chosen]
     if len(chosen) < 2:
         return render_page(
-            "compare.html", "Compare runs", to, at="compare", runs=runs, note=note, body=[], charts=None
+            "compare.html",
+            "Compare runs",
+            to,
+            at="compare",
+            runs=runs,
+            note=note,
+            body=[],
+            charts=None,
+            offered=offered,
+            offered_note=OFFERED,
         )
     sources = {run.run["source"] for run in runs}
     if len(sources) > 1:
@@ -76,5 +124,6 @@ def compare_page(
         definitions=definitions(
             metric_definition(metrics[name]) for name in sorted(compared & metrics.keys())
         ),
+        offered=(),
         charts={"config": CHART_CONFIG, "specs": charts} if charts else None,
     )

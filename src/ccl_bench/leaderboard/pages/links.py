@@ -64,6 +64,18 @@ class Links:
         tail = f"?{urlencode(parameters)}" if parameters else ""
         return f"{self.root}/workloads/{key[:SHORT_ID]}{tail}"
 
+    def feed(self) -> str:
+        """Return the feed of new runs."""
+        return f"{self.root}/feed.atom"
+
+    def badge(self, run: str) -> str:
+        """Return the badge of a run; only a server has it."""
+        return f"{self.run(run)}/badge.svg"
+
+    def picture(self, key: str, **parameters: str) -> str:
+        """Return the drawing of a workload as a picture; only a server has it."""
+        return f"{self.root}/workloads/{key[:SHORT_ID]}/picture.svg?{urlencode(parameters)}"
+
     def metrics(self, name: str = "") -> str:
         """Return the definitions, or that of one metric."""
         return f"{self.root}/metrics{f'#metric-{name}' if name else ''}"
@@ -74,7 +86,7 @@ class Links:
         return f"{self.root}/compare{f'?{query_text}' if query_text else ''}"
 
     def download(self, query: RunQuery, form: str) -> str:
-        """Return the whole answer to a query as a file, `csv` or `json`."""
+        """Return the whole answer to a query as a file: `csv`, `json` or `parquet`."""
         query_text = query_string(query, page=1, size=50)
         return f"{self.root}/api/v1/runs.{form}{f'?{query_text}' if query_text else ''}"
 
@@ -143,6 +155,10 @@ class SiteLinks(Links):
         """Return the page of a workload."""
         return f"{self.up}workloads/{key[:SHORT_ID]}.html"
 
+    def feed(self) -> str:
+        """Return the feed of new runs."""
+        return f"{self.up}feed.atom"
+
     def metrics(self, name: str = "") -> str:
         """Return the definitions, or that of one metric."""
         return f"{self.up}metrics.html{f'#metric-{name}' if name else ''}"
@@ -153,7 +169,7 @@ class SiteLinks(Links):
         return f"{self.up}compare.html{f'?{query_text}' if query_text else ''}"
 
     def download(self, _question: RunQuery, form: str) -> str:
-        """Return all runs as a file, `csv` or `json`."""
+        """Return all runs as a file: `csv`, `json` or `parquet`."""
         return f"{self.up}runs.{form}"
 
     def asset(self, name: str) -> str:

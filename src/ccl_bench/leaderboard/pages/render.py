@@ -6,16 +6,18 @@ import re
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup, escape
 
 from ccl_bench import __version__
 from ccl_bench.base.text import counted, harmless
+from ccl_bench.leaderboard.pages.titles import metric_hint, metric_title
 from ccl_bench.leaderboard.store.columns import AXES
 from ccl_bench.leaderboard.store.rows import known_metrics
 from ccl_bench.report.formatting import amount, exact
 from ccl_bench.report.render import html as report_frame
+from ccl_bench.report.theme import LIGHT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -87,15 +89,29 @@ def name_and_version(run: Mapping[str, Any], name: str, version: str) -> str:
 STYLES, SCRIPT = "leaderboard.css", "leaderboard.js"
 SITE_SCRIPT, SITE_COMPARE = "site.js", "site-compare.js"
 
+
+class Badge(NamedTuple):
+    """A state of a run as pages show it; each kind of number has an outline of its own in the style sheet."""
+
+    word: str
+    meaning: str
+    glyph: str
+
+
 BADGES = {
-    "verified": ("verified", "The numbers were recomputed from the traces and agree."),
-    "self_reported": ("self-reported", "The submitter reported the numbers; they were not recomputed."),
-    "reported": ("reported elsewhere", "Another project published the numbers; they were not measured here."),
-    "withdrawn": ("withdrawn", "Withdrawn by its submitter; kept, but not ranked."),
-    "superseded": ("superseded", "Replaced by another run; kept, but not ranked."),
-    "quarantined": ("in quarantine", "Received, but not checked yet."),
+    "verified": Badge("measured", "The numbers were recomputed here from the traces, and agree.", "●"),
+    "self_reported": Badge(
+        "self-reported", "The submitter reported the numbers; they were not recomputed.", "○"
+    ),
+    "reported": Badge(
+        "reported elsewhere", "Numbers that others published, imported with their source.", "◇"
+    ),
+    "predicted": Badge("predicted", "Computed by a model of the run; nobody measured it.", "◌"),
+    "withdrawn": Badge("withdrawn", "Withdrawn by its submitter; kept, but not ranked.", "✕"),
+    "superseded": Badge("superseded", "Replaced by another run; kept, but not ranked.", "»"),
+    "quarantined": Badge("in quarantine", "Received, but not checked yet.", "…"),
 }
-"""State → its name and meaning."""
+"""State → its word, meaning and glyph."""
 
 _JOINTS = re.compile(r"([._])(?=\w)")
 _CODE = re.compile(r"`([^`]+)`")
@@ -118,6 +134,15 @@ def render_page(template: str, title: str, to: Links, *, at: str = "", **values:
         "icon": report_frame.icon(),
     }
     return compiled.render(title=title, to=to, at=at, **frame, **values)
+
+
+def render_xml(template: str, **values: Any) -> str:
+    """Return a document of XML from a template.
+
+    Harmless text may hold two characters that no XML may: U+FFFE and U+FFFF become `?`.
+    """
+    document = template_environment().get_template(template).render(version=__version__, **values)
+    return document.translate(dict.fromkeys((0xFFFE, 0xFFFF), "?"))
 
 
 _NAMES = {
@@ -165,9 +190,12 @@ def template_environment() -> Environment:
         "with_code": _with_code,
         "counted": counted,
         "day": lambda moment: moment[:10],
+        "last_part": lambda name: name.rpartition("/")[2] or name,
         "thousands": lambda count: f"{count:,}",
         "rank_text": rank_text,
+        "metric_title": metric_title,
+        "metric_hint": metric_hint,
     }
     environment.filters |= filters
-    environment.globals |= {"BADGES": BADGES, "DIRECTIONS": DIRECTIONS}
+    environment.globals |= {"BADGES": BADGES, "DIRECTIONS": DIRECTIONS, "COLOURS": LIGHT}
     return environment

@@ -17,6 +17,7 @@ from ccl_bench.leaderboard.pages.render import (
     parallelism_text,
     render_page,
 )
+from ccl_bench.leaderboard.pages.titles import metric_title
 from ccl_bench.leaderboard.store.query import default_columns
 from ccl_bench.leaderboard.store.rows import known_metrics, unit_variants
 from ccl_bench.report.formatting import size, with_unit
@@ -72,7 +73,7 @@ def published_run_page(bundle: Bundle, listed: ListedRun, to: Links) -> str:
             with_unit(result.value, result.unit) if result.value is not None else "",
             result.metric in known_metrics(),
         )
-        for result in sorted(bundle.results, key=lambda result: result.metric.lower())
+        for result in sorted(bundle.results, key=lambda result: metric_title(result.metric).lower())
         if result.metric not in unit_variants()
     ]
     provenance = bundle.provenance

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ccl_bench.leaderboard.pages.answer import shown_answer
-from ccl_bench.leaderboard.pages.render import number_cell, parallelism_text, render_page
+from ccl_bench.leaderboard.pages.render import BADGES, number_cell, parallelism_text, render_page
+from ccl_bench.leaderboard.pages.titles import metric_hint, metric_title
 from ccl_bench.leaderboard.store import query_result
 from ccl_bench.leaderboard.store.columns import FILTER_LABELS, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
-from ccl_bench.leaderboard.store.query import complete_query
-from ccl_bench.leaderboard.store.rows import known_metrics
+from ccl_bench.leaderboard.store.query import RunQuery, complete_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from ccl_bench.leaderboard.pages.links import Links
     from ccl_bench.leaderboard.pages.render import Cell
-    from ccl_bench.leaderboard.store.query import RunQuery
     from ccl_bench.leaderboard.store.query_result import ListedRun, QueryResult
 
 HEADINGS = (
@@ -29,6 +28,11 @@ HEADINGS = (
     {"framework": "Framework", "communication_library": "communication"},
 )
 """Sortable columns that are not metrics."""
+
+STATES = tuple(filter(None, get_args(RunQuery.model_fields["state"].annotation)))
+"""States that runs can be filtered by."""
+KINDS = tuple(state for state in ("verified", "self_reported", "reported", "predicted") if state in STATES)
+"""States of ranked runs, which the legend explains."""
 
 PHASES = {"training": "Training", "inference": "Inference", "any": "All"}
 
@@ -39,6 +43,8 @@ class SortableColumn:
 
     name: str
     title: str
+    hint: str = ""
+    """Tooltip of the title."""
     unit: str = ""
     better: str = "neither"
     sorted: str = ""
@@ -81,8 +87,8 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
         result = query_result.find_runs(connection, full_query, columns)
     measured = query_result.measured_metrics(connection)
     offered = dict.fromkeys(name for name in (*columns, *measured) if name in measured)
-    metrics = known_metrics()
     fields = [(name, title.capitalize()) for heading in HEADINGS for name, title in heading.items()]
+    sortable = [*((name, metric_title(name)) for name in columns), *fields]
     page = full_query.page
     neighbours = {"first": 1, "previous": page - 1, "next": page + 1, "last": last}
     return render_page(
@@ -93,10 +99,7 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
         query=full_query,
         shown_answer=shown_answer(connection, query, to),
         headings=[[_column(full_query, to, *each) for each in heading.items()] for heading in HEADINGS],
-        columns=[
-            _column(full_query, to, name, name, *query_result.unit_and_direction(connection, name))
-            for name in columns
-        ],
+        columns=[_metric_column(connection, full_query, to, name) for name in columns],
         groups=list(group_rows(result, full_query, columns)),
         total=result.total,
         first=(page - 1) * full_query.size + 1,
@@ -120,9 +123,12 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
         numbers=NUMBER_FILTERS,
         chips=list(_chips(full_query, to)),
         narrowed=any(getattr(full_query, name) is not None for name in NUMBER_FILTERS),
-        offered=[(name, metrics[name].summary if name in metrics else "") for name in offered],
+        offered=list(offered),
         shown=columns,
-        sortable=[*((name, name) for name in columns), *fields],
+        sortable=sortable,
+        sorted_by=dict(sortable).get(full_query.sort, full_query.sort),
+        states=STATES,
+        kinds=KINDS,
     )
 
 
@@ -145,8 +151,19 @@ def _row(listed: ListedRun, query: RunQuery, metric_names: Sequence[str]) -> Tab
     return TableRow(listed.run, parallelism_text(listed.run), ranking[0], cells)
 
 
+def _metric_column(connection: Connection, query: RunQuery, to: Links, name: str) -> SortableColumn:
+    unit, better = query_result.unit_and_direction(connection, name)
+    return _column(query, to, name, metric_title(name), metric_hint(name), unit, better)
+
+
 def _column(
-    query: RunQuery, to: Links, name: str, title: str, unit: str = "", better: str = "neither"
+    query: RunQuery,
+    to: Links,
+    name: str,
+    title: str,
+    hint: str = "",
+    unit: str = "",
+    better: str = "neither",
 ) -> SortableColumn:
     if query.order:
         is_falling = query.order == "desc"
@@ -156,9 +173,8 @@ def _column(
     # The column that the table is sorted by leads to the other order, any other to its own first one.
     turned = ("asc" if is_falling else "desc") if is_sorted else ""
     href = to.table(query, sort=name, order=turned, page=1, together="")
-    return SortableColumn(
-        name, title, unit, better, ("descending" if is_falling else "ascending") if is_sorted else "", href
-    )
+    direction = ("descending" if is_falling else "ascending") if is_sorted else ""
+    return SortableColumn(name, title, hint, unit, better, direction, href)
 
 
 def _chips(query: RunQuery, to: Links) -> Iterator[tuple[str, str]]:
@@ -173,6 +189,6 @@ def _chips(query: RunQuery, to: Links) -> Iterator[tuple[str, str]]:
         if (number := getattr(query, name)) is not None:
             yield f"{FILTER_LABELS[name]}: {number}", to.table(query, page=1, **{name: None})
     if query.state:
-        yield f"state: {query.state.replace('_', ' ')}", to.table(query, state="", page=1)
+        yield f"state: {BADGES[query.state].word}", to.table(query, state="", page=1)
     if query.workload:
         yield f"workload: {query.workload[:12]}", to.table(query, workload="", page=1)

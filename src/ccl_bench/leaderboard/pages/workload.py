@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.leaderboard.pages.render import hardware_text, parallelism_text, render_page
+from ccl_bench.leaderboard.pages.titles import metric_title
 from ccl_bench.leaderboard.store.query import default_columns
 from ccl_bench.report.formatting import amount
 
@@ -259,7 +260,8 @@ def _summary(metric: str, by: str, places: Sequence[Place], samples: Sequence[Sa
     best, unit = _best(samples), samples[0].number.unit
     choose = min if samples[0].number.better == "lower" else max
     top = choose(samples, key=lambda sample: sample.value)
-    text = f"The best {metric} is {amount(top.value)} {unit}: {_place_text(top.at)}, {top.configuration}."
+    where = f"{_place_text(top.at)}, {top.configuration}"
+    text = f"Best {metric_title(metric)}: {amount(top.value)} {unit}, {where}."
     first, last = best[places[0]], best[places[-1]]
     if len(places) == 1 or places[0][0] != places[-1][0] or not first:
         return text
@@ -275,6 +277,34 @@ def workloads_page(workloads: Sequence[dict[str, Any]], to: Links) -> str:
     return render_page("workloads.html", "Workloads", to, at="workloads", workloads=rows)
 
 
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A choice of what to draw of a workload."""
+
+    phase: str
+    """Its phase; `any` if unknown."""
+    offered: list[str]
+    """Metrics that a run has a number of, by title."""
+    usual: list[str]
+    """Those of them that are drawn by default, the first one first."""
+    metric: str
+    by: str
+    trend: Trend | None
+
+
+def choose_drawing(workload: dict[str, Any], runs: Sequence[ListedRun], *, metric: str, by: str) -> Drawing:
+    """Return the drawing that an address asks for, or the default one: of the first metric by what varies."""
+    phase = json.loads(workload["fields"]).get("model.phase") or "any"
+    offered = sorted({name for listed in runs for name in listed.numbers}, key=metric_title)
+    columns = default_columns().get(phase, default_columns()["any"])
+    usual = [name for name in columns if name in offered] or offered[:1]
+    chosen_metric = metric if metric in offered else next(iter(usual), "")
+    if by not in BY:
+        varying = (each for each in BY if len({listed.run[each] for listed in runs if listed.run[each]}) > 1)
+        by = next(varying, "submitted_at")
+    return Drawing(phase, offered, usual, chosen_metric, by, build_trend(runs, chosen_metric, by))
+
+
 def workload_page(
     workload: dict[str, Any],
     runs: Sequence[ListedRun],
@@ -287,26 +317,16 @@ def workload_page(
 
     A static site cannot draw a metric on request, so every default one is drawn.
     """
-    fields: dict[str, Any] = json.loads(workload["fields"])
-    phase = fields.get("model.phase")
-    offered = sorted({name for listed in runs for name in listed.numbers})
-    columns = default_columns().get(phase or "any", default_columns()["any"])
-    usual = [name for name in columns if name in offered] or offered[:1]
-    chosen_metric = metric if metric in offered else next(iter(usual), "")
-    if by not in BY:
-        varying = (each for each in BY if len({listed.run[each] for listed in runs if listed.run[each]}) > 1)
-        by = next(varying, "submitted_at")
-    drawn = (build_trend(runs, name, by) for name in (usual if to.is_static else [chosen_metric]))
+    chosen = choose_drawing(workload, runs, metric=metric, by=by)
+    drawn = [build_trend(runs, name, chosen.by) for name in chosen.usual] if to.is_static else [chosen.trend]
     return render_page(
         "workload.html",
         workload["label"],
         to,
         at="workloads",
-        workload=workload | {"phase": phase or "any"},
-        fields=fields,
-        metric=chosen_metric,
-        by=by,
+        workload=workload | {"phase": chosen.phase},
+        fields=json.loads(workload["fields"]),
+        chosen=chosen,
         versions=BY,
-        offered=offered,
         trends=[each for each in drawn if each],
     )

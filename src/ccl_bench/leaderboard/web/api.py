@@ -1,8 +1,10 @@
-"""The HTTP API for readers: runs, one run and workloads, as JSON and CSV."""
+"""The HTTP API for readers: runs, one run and workloads, as JSON, CSV and Parquet."""
 
 from __future__ import annotations
 
 import json
+import tempfile
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -16,6 +18,7 @@ from ccl_bench.leaderboard.store import query_result
 from ccl_bench.leaderboard.store.answers import answer
 from ccl_bench.leaderboard.store.columns import CARD_COLUMNS
 from ccl_bench.leaderboard.store.log import last_entry
+from ccl_bench.leaderboard.store.parquet_export import write_parquet
 from ccl_bench.leaderboard.store.query import RunQuery  # noqa: TC001  FastAPI looks it up
 from ccl_bench.leaderboard.store.query_result import (
     export_csv,
@@ -204,8 +207,14 @@ class Refusal(BaseModel):
 
 router = APIRouter(prefix="/api/v1", tags=["results"])
 
+_PART_BYTES = 1 << 16
+"""Of a file that is sent."""
+
 _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": Refusal, "description": "There is none."}}
 _CSV: dict[int | str, dict[str, Any]] = {200: {"content": {"text/csv": {}}, "description": "All pages."}}
+_PARQUET: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/vnd.apache.parquet": {}}, "description": "All pages."}
+}
 _LIST: dict[int | str, dict[str, Any]] = {200: {"model": list[RunAnswer], "description": "All pages."}}
 
 
@@ -248,6 +257,22 @@ def runs_csv(request: Request, query: Annotated[RunQuery, Query()]) -> Streaming
 def runs_json(request: Request, query: Annotated[RunQuery, Query()]) -> StreamingResponse:
     """Return every run of the answer as a JSON list; `page` and `size` are ignored."""
     return _file(export_json(current_store(request).engine, query), "application/json", "runs.json")
+
+
+@router.get("/runs.parquet", responses=_PARQUET, response_class=StreamingResponse)
+def runs_parquet(request: Request, query: Annotated[RunQuery, Query()]) -> StreamingResponse:
+    """Return every run of the answer as Parquet, with the columns of the CSV.
+
+    `page` and `size` are ignored.
+    """
+    engine = current_store(request).engine
+    with engine.connect() as connection:
+        metrics = query.columns or measured_metrics(connection)
+    table = tempfile.TemporaryFile()  # noqa: SIM115  it lives until the answer is sent
+    write_parquet(engine, query, metrics, table)
+    table.seek(0)
+    parts = iter(partial(table.read, _PART_BYTES), b"")
+    return _file(parts, "application/vnd.apache.parquet", "runs.parquet")
 
 
 @router.get("/runs/{run}", responses=_MISSING | {200: {"model": RunDetails}})
@@ -332,6 +357,6 @@ def workloads(request: Request) -> list[WorkloadAnswer]:
     ]
 
 
-def _file(text: Iterator[str], kind: str, name: str) -> StreamingResponse:
+def _file(text: Iterator[str] | Iterator[bytes], kind: str, name: str) -> StreamingResponse:
     saved = {"content-disposition": f'attachment; filename="{name}"'}
     return StreamingResponse(text, media_type=kind, headers=saved)

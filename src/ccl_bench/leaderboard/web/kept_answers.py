@@ -40,10 +40,13 @@ _LARGE_BYTES = 1 << 20
 """Of an answer that counts until it is sent: a client who receives slowly holds it in memory."""
 
 _TABLES = {"/", "/api/v1/runs", "/api/v1/answer"}
-_STREAMS = re.compile(r"/api/v1/runs\.(csv|json)|/runs/[^/]+/files/[^/]+")
+_STREAMS = re.compile(r"/api/v1/runs\.(csv|json|parquet)|/runs/[^/]+/files/[^/]+")
 """Answers that are sent piece by piece, and never held in memory."""
-_OF_RUN = re.compile(r"(?P<kind>/api/v1|)/runs/(?P<run>[^/]+)(?P<part>/report|)")
-_WORKLOADS = re.compile(r"(/api/v1)?/workloads(/[^/]+)?|/sources/[^/]+|/api/v1/sources|/gaps")
+_OF_RUN = re.compile(r"(?P<kind>/api/v1|)/runs/(?P<run>[^/]+)(?P<part>/report|/badge\.svg|)")
+_WORKLOADS = re.compile(
+    r"(/api/v1)?/workloads(/[^/]+)?|/workloads/[^/]+/picture\.svg|/sources/[^/]+|/api/v1/sources|/gaps"
+)
+_FEED = "/feed.atom"
 _OF_PROGRAM = re.compile(r"/static/[^/]+|/metrics|/api|/openapi\.json")
 """What is the same for every leaderboard of this version, but takes time to make or to pack."""
 
@@ -161,7 +164,7 @@ def _reading_request(scope: Scope) -> _Request | None:
         names = {"run"}
     elif _WORKLOADS.fullmatch(path):
         names = {"metric", "by"}
-    elif not any(pattern.fullmatch(path) for pattern in (_OF_RUN, _STREAMS, _OF_PROGRAM)):
+    elif path != _FEED and not any(pattern.fullmatch(path) for pattern in (_OF_RUN, _STREAMS, _OF_PROGRAM)):
         return None
     if any(name == b"if-none-match" for name, _ in scope["headers"]):
         return None

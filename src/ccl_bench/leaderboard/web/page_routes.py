@@ -11,7 +11,9 @@ from fastapi.responses import FileResponse, HTMLResponse, PlainTextResponse, Res
 from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.bundle.format import CARD, ORIGIN, SENT
 from ccl_bench.leaderboard.pages import compare as comparing
+from ccl_bench.leaderboard.pages import pictures
 from ccl_bench.leaderboard.pages import workload as of_workload
+from ccl_bench.leaderboard.pages.feed import runs_feed
 from ccl_bench.leaderboard.pages.gaps import gaps_page
 from ccl_bench.leaderboard.pages.reference import api_page, metrics_page
 from ccl_bench.leaderboard.pages.render import ASSETS, load_asset
@@ -21,7 +23,7 @@ from ccl_bench.leaderboard.pages.table import table_page
 from ccl_bench.leaderboard.store import query_result
 from ccl_bench.leaderboard.store.query import RunQuery  # noqa: TC001  FastAPI looks it up
 from ccl_bench.leaderboard.web.dependencies import current_store, page_links
-from ccl_bench.leaderboard.web.security import DRAWING_POLICY
+from ccl_bench.leaderboard.web.security import DRAWING_POLICY, EMBEDDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 _DRAWING = {"content-security-policy": DRAWING_POLICY}
+_SVG = "image/svg+xml"
 _TYPES = {"css": "text/css", "js": "text/javascript"}
 _KEPT_SECONDS = 300
 """How long a browser may keep a style sheet without asking again."""
@@ -96,6 +99,20 @@ def all_gaps(request: Request) -> str:
         return gaps_page(connection, page_links(request))
 
 
+@_page("/runs/{run}/badge.svg")
+def run_badge(request: Request, run: str) -> Response:
+    """Return the badge of a run."""
+    return Response(pictures.run_badge(_find_run(request, run)[1]), media_type=_SVG, headers=EMBEDDED)
+
+
+@_page("/feed.atom")
+def feed(request: Request) -> Response:
+    """Return the feed of new runs."""
+    with current_store(request).engine.connect() as connection:
+        text = runs_feed(connection, page_links(request))
+    return Response(text, media_type="application/atom+xml")
+
+
 @_page("/workloads")
 def all_workloads(request: Request) -> str:
     """Show the workloads."""
@@ -106,23 +123,39 @@ def all_workloads(request: Request) -> str:
 @_page("/workloads/{key}")
 def one_workload(request: Request, key: str, metric: str = "", by: str = "") -> str:
     """Show one workload and the trend of a metric."""
-    with current_store(request).engine.connect() as connection:
-        workload = query_result.find_workload(connection, key)
-        if workload is None:
-            raise InputError(f"there is no workload {key}")
-        runs = query_result.runs_of_workload(connection, workload["key"])
+    workload, runs = _find_workload(request, key)
     return of_workload.workload_page(workload, runs, page_links(request), metric=metric, by=by)
+
+
+@_page("/workloads/{key}/picture.svg")
+def workload_picture(request: Request, key: str, metric: str = "", by: str = "") -> Response:
+    """Return the trend of a metric of a workload as a picture for other pages."""
+    picture = pictures.workload_picture(*_find_workload(request, key), metric=metric, by=by)
+    if picture is None:
+        raise InputError(f"no run of the workload {key} has a value to draw")
+    return Response(picture, media_type=_SVG, headers=EMBEDDED)
 
 
 @_page("/compare")
 def compare(request: Request, run: Annotated[list[str], Query()] = []) -> HTMLResponse:  # noqa: B006
-    """Compare runs."""
-    chosen = [_find_run(request, each) for each in list(dict.fromkeys(run))[: comparing.MAX_RUNS]]
+    """Compare runs; without any, the two best comparable ones of the largest workload."""
+    if not run:
+        with current_store(request).engine.connect() as connection:
+            offered = comparing.best_pair(connection)
+        try:
+            return _comparison(request, offered, comparing.OFFERED if offered else "")
+        except InputError:  # a stranger's run must not take the page from others
+            return _comparison(request, [], "")
+    note = f"At most {comparing.MAX_RUNS} runs can be compared." if len(run) > comparing.MAX_RUNS else ""
+    return _comparison(request, list(dict.fromkeys(run))[: comparing.MAX_RUNS], note)
+
+
+def _comparison(request: Request, runs: list[str], note: str) -> HTMLResponse:
+    chosen = [_find_run(request, each) for each in runs]
     pairs = [
         (ReportedSide(listed) if listed.run["source"] else store.bundle(listed.run["id"]), listed)
         for store, listed in chosen
     ]
-    note = f"At most {comparing.MAX_RUNS} runs can be compared." if len(run) > comparing.MAX_RUNS else ""
     return HTMLResponse(comparing.compare_page(pairs, page_links(request), note=note), headers=_DRAWING)
 
 
@@ -158,3 +191,11 @@ def _find_run(request: Request, run: str) -> tuple[Store, ListedRun]:
     if listed is None:
         raise InputError(f"there is no run {run}", fix="Identifiers are hexadecimal, 8 digits or more.")
     return store, listed
+
+
+def _find_workload(request: Request, key: str) -> tuple[dict[str, Any], list[ListedRun]]:
+    with current_store(request).engine.connect() as connection:
+        workload = query_result.find_workload(connection, key)
+        if workload is None:
+            raise InputError(f"there is no workload {key}")
+        return workload, query_result.runs_of_workload(connection, workload["key"])

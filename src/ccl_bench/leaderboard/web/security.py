@@ -25,6 +25,8 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+EMBEDDED = {"cross-origin-resource-policy": "cross-origin"}
+"""Headers of pictures, which pages of others may show; they are public, and run nothing."""
 
 
 class SecurityHeaders:

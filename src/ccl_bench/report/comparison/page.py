@@ -244,8 +244,18 @@ def _sweep_section(key: str, title: str, change: SweepChange) -> PageSection:
 
 
 def _changes_section(key: str, title: str, pair: Pair) -> PageSection:
-    """Return the changes, in a chart and in a table."""
+    """Return the changes in a chart and in a table, and folded those numbers that are not comparable."""
     chart = changes_chart(f"{key}-chart", pair.changes) if not pair.comparability.workload else None
+    compared = [change for change in pair.changes if not phrases.is_apart(change)]
+    apart = [change for change in pair.changes if phrases.is_apart(change)]
+    tables = [_changes_table(compared)] if compared or not apart else []
+    if apart:
+        tables.append(_changes_table(apart, folded=phrases.apart(pair.comparability, pair.changes)))
+    counts = phrases.headline(pair.changes)
+    return PageSection(key, title, f"{counts}.", charts=(chart,) if chart else (), tables=tuple(tables))
+
+
+def _changes_table(changes: Sequence[Change], folded: str = "") -> PageTable:
     registry = metrics.load()
     rows = tuple(
         (
@@ -256,12 +266,10 @@ def _changes_section(key: str, title: str, pair: Pair) -> PageSection:
             phrases.interval(change),
             ": ".join(filter(None, (change.verdict, phrases.why(change)))),
         )
-        for change in phrases.ordered(pair.changes)
+        for change in phrases.ordered(changes)
     )
     head = ("metric", "baseline", "run", "change", "interval", "verdict")
-    change_table = PageTable(head, rows, numeric=frozenset({1, 2, 3, 4}), wide=frozenset({5}))
-    counts = phrases.headline(pair.changes)
-    return PageSection(key, title, f"{counts}.", charts=(chart,) if chart else (), tables=(change_table,))
+    return PageTable(head, rows, folded=folded, numeric=frozenset({1, 2, 3, 4}), wide=frozenset({5}))
 
 
 def _quantity(value: float | None, unit: str) -> Cell:

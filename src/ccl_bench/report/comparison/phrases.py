@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.text import counted
 from ccl_bench.report.formatting import amount, duration, short, with_unit
 
 if TYPE_CHECKING:
@@ -86,6 +88,27 @@ def headline(changes: Sequence[Change]) -> str:
     """Return the number of metrics by verdict."""
     counts = {verdict: sum(change.verdict == verdict for change in changes) for verdict in ORDER}
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "no metric"
+
+
+def is_apart(change: Change) -> bool:
+    """Whether the two numbers of a change are not comparable: one is missing, or something rules it out."""
+    return change.verdict == "not comparable" or change.is_blocked or change.difference is None
+
+
+def apart(judged: Comparability, changes: Sequence[Change]) -> str:
+    """Return in a line how many numbers are not comparable, and why; empty if all are."""
+    blocked = [change for change in changes if is_apart(change)]
+    if not blocked:
+        return ""
+    count = f"{len(blocked)} of {counted(len(changes), 'number')} {'is' if len(blocked) == 1 else 'are'} not comparable"
+    if judged.workload:
+        return f"{count}: the runs did different work"
+    # The rest of a remark names the metric or its value, which differ from number to number.
+    reasons = Counter(change.remarks[0].partition(": ")[0] for change in blocked if change.remarks)
+    (reason, affected), *others = reasons.most_common() or [("", 0)]
+    if not others:
+        return f"{count}: {reason}" if reason else count
+    return f"{count}: {reason} ({affected}), or for another reason ({len(blocked) - affected})"
 
 
 def comparability(judged: Comparability) -> str:

@@ -1,4 +1,4 @@
-// Keeps the selection of runs from page to page, and addresses short. Every page works without it.
+// Keeps the selection of runs from page to page. Every page works without it.
 (() => {
   "use strict";
   const KEY = "ccl-bench-selected";
@@ -45,9 +45,43 @@
   document.addEventListener("runs-shown", show);
   addEventListener("pageshow", () => { selected = stored(); show(); });
   show();
+})();
 
-  const filters = document.getElementById("filters");
-  filters?.addEventListener("formdata", (event) => {
-    for (const [name, value] of [...event.formData]) if (value === "") event.formData.delete(name);
-  });
+// Filters act at once. Without scripts their button does it.
+(() => {
+  "use strict";
+  const PLACE = "ccl-bench-field";
+  const PAUSE = 700;
+  let isTyping = false;
+  addEventListener("keydown", () => { isTyping = true; }, true);
+  addEventListener("pointerdown", () => { isTyping = false; }, true);
+
+  for (const form of document.querySelectorAll("form[data-at-once]")) {
+    let waiting;
+    form.querySelector("button[type=submit]").hidden = true;
+    form.addEventListener("change", ({ target }) => {
+      if (target.type === "search") return;
+      clearTimeout(waiting);
+      // Arrow keys pass by other choices of a list, and people choose several columns.
+      const isSlow = target.name === "columns" || (isTyping && target.tagName === "SELECT");
+      waiting = setTimeout(() => form.requestSubmit(), isSlow ? PAUSE : 0);
+    });
+    form.addEventListener("submit", () => {
+      clearTimeout(waiting);
+      const { name = "", value = "" } = document.activeElement;
+      const open = [...form.querySelectorAll("details")].map((each) => each.open);
+      try { sessionStorage.setItem(PLACE, JSON.stringify({ name, value, open, top: scrollY })); } catch { /* no storage */ }
+    });
+    form.addEventListener("formdata", ({ formData }) => {
+      for (const [name, value] of [...formData]) if (value === "") formData.delete(name);
+    });
+    // The page that answers continues where this one was left.
+    let left = null;
+    try { left = JSON.parse(sessionStorage.getItem(PLACE)); sessionStorage.removeItem(PLACE); } catch { /* no storage */ }
+    if (!left) continue;
+    form.querySelectorAll("details").forEach((each, nth) => { each.open ||= left.open[nth]; });
+    const fields = [...form.elements].filter((each) => each.name === left.name && each.type !== "hidden");
+    (fields.find((each) => each.value === left.value) || fields[0])?.focus({ preventScroll: true });
+    scrollTo(0, left.top);
+  }
 })();

@@ -23,7 +23,12 @@
     made.append(...children.filter((child) => child !== null && child !== ""));
     return made;
   };
-  bench.badge = (state) => bench.element("span", { class: `badge ${state}`, title: bench.site.badges[state][1] }, bench.site.badges[state][0]);
+  bench.badge = (state) => {
+    const [word, meaning, glyph] = bench.site.badges[state];
+    return bench.element("span", { class: `badge ${state}`, title: meaning }, bench.element("span", { "aria-hidden": "true" }, glyph), ` ${word}`);
+  };
+  bench.title = (metric) => bench.site.metrics[metric]?.title || metric.replaceAll("_", " ").replace(/^./u, (first) => first.toUpperCase());
+  bench.hint = (metric) => bench.site.metrics[metric]?.hint || metric;
   bench.unseen = (text) => bench.element("span", { class: "unseen" }, text);
   bench.short = (run) => run.id.slice(0, 12);
   bench.hardware = (run) => `${run.device_count ? `${run.device_count} × ` : ""}${run.hardware || "unknown"}`;
@@ -100,24 +105,24 @@
     };
   };
 
-  const sorter = (asked, name, title) => {
+  const sorter = (asked, name, title, hint = null) => {
     const isSorted = asked.sort === name;
     const falling = isFalling(asked, name);
-    const link = element("a", { class: "sort", href: address(asked, { sort: name, order: isSorted ? (falling ? "asc" : "desc") : "", together: "" }) }, title.replaceAll("_", "_\u200b"));
-    if (isSorted) link.append(element("span", { class: "turn", "aria-hidden": "true" }, falling ? "\u00a0▼" : "\u00a0▲"));
+    const link = element("a", { class: "sort", title: hint, href: address(asked, { sort: name, order: isSorted ? (falling ? "asc" : "desc") : "", together: "" }) }, title);
+    if (isSorted) link.append(" ", element("span", { class: "turn", "aria-hidden": "true" }, falling ? "▼" : "▲"));
     return link;
   };
   const heading = (asked, names, extra = {}, ...more) => {
     const sorted = names.find(([name]) => name === asked.sort);
     const order = sorted ? (isFalling(asked, sorted[0]) ? "descending" : "ascending") : null;
-    const links = names.flatMap(([name, title], place) => [place ? ", " : "", sorter(asked, name, title)]);
+    const links = names.flatMap(([name, title, hint], place) => [place ? ", " : "", sorter(asked, name, title, hint)]);
     return element("th", { scope: "col", "aria-sort": order, ...extra }, ...links, ...more);
   };
   const metricHeading = (asked, name) => {
     const known = bench.site.metrics[name] || { unit: "", better: "neither" };
     const [arrow, words] = bench.site.directions[known.better];
-    const define = element("a", { class: "define", href: `${up}metrics.html#metric-${encodeURIComponent(name)}`, "aria-label": `Definition of ${name}` }, "?");
-    return heading(asked, [[name, name]], { class: "number" }, element("span", { class: "unit" }, `${known.unit} `, element("span", { "aria-hidden": "true" }, arrow), unseen(words), " ", define));
+    const define = element("a", { class: "define", href: `${up}metrics.html#metric-${encodeURIComponent(name)}`, "aria-label": `Definition of ${bench.title(name)}` }, "?");
+    return heading(asked, [[name, bench.title(name), bench.hint(name)]], { class: "number" }, element("span", { class: "unit" }, `${known.unit} `, element("span", { "aria-hidden": "true" }, arrow), unseen(words), " ", define));
   };
   const cell = (number) => {
     if (!number) return element("td", { class: "number" }, element("span", { class: "none" }, "–"));
@@ -132,7 +137,7 @@
     const ranking = asked.isMetric ? asked.sort : asked.columns.find((metric) => bench.number(metric, run)?.place);
     const leading = bench.number(ranking, run);
     const place = leading?.place
-      ? [element("strong", {}, leading.place), element("span", { class: "of" }, ` of ${leading.ranked}`), asked.isMetric ? null : element("span", { class: "under" }, ranking.replaceAll("_", "_\u200b"))]
+      ? [element("strong", {}, leading.place), element("span", { class: "of" }, ` of ${leading.ranked}`), asked.isMetric ? null : element("span", { class: "under" }, bench.title(ranking))]
       : [element("span", { class: "none", "aria-hidden": "true" }, "–"), unseen("not ranked")];
     const under = (text) => element("span", { class: "under" }, text);
     const brief = (text) => element("span", { class: "under brief" }, text);
@@ -141,9 +146,9 @@
     return element("tr", {},
       element("td", { class: "pick" }, element("input", { type: "checkbox", name: "run", value: bench.short(run), form: "compare", "aria-label": `Select ${name}, ${run.id.slice(0, 8)}` })),
       element("td", { class: "place" }, ...place),
-      element("th", { scope: "row", class: "run" }, element("a", { href: `${up}runs/${bench.short(run)}.html` }, name), " ", badge(run.state), under([run.submitter, run.submitted_at.slice(0, 10), run.signed_by ? "signed" : "unsigned"].filter(Boolean).join(", ")), brief(bench.hardware(run)), leading ? brief(`${leading.text} ${bench.site.metrics[ranking].unit}`) : null),
-      element("td", {}, bench.hardware(run), nodes, under(bench.parallelism(run))),
-      element("td", {}, named("framework", "framework_version"), under(named("communication_library", "communication_version"))),
+      element("th", { scope: "row", class: "run" }, element("a", { href: `${up}runs/${bench.short(run)}.html`, title: name }, name.slice(name.lastIndexOf("/") + 1) || name), element("span", { class: "under" }, badge(run.state), " ", element("span", { class: "day", title: run.submitter ? `submitted by ${run.submitter}` : null }, run.submitted_at.slice(0, 10)), run.signed_by ? ", signed" : ""), brief(bench.hardware(run)), brief(run.framework || "unknown")),
+      element("td", { class: "wide" }, bench.hardware(run), nodes, under(bench.parallelism(run))),
+      element("td", { class: "wide" }, named("framework", "framework_version"), under(named("communication_library", "communication_version"))),
       ...asked.columns.map((metric) => cell(bench.number(metric, run))));
   };
   const bodies = (asked, runs) => {
@@ -169,7 +174,7 @@
     const found = asked.q ? [[`search: ${asked.q}`, { q: "" }]] : [];
     for (const name of bench.site.texts) for (const value of asked[name]) found.push([`${bench.site.labels[name]}: ${value}`, { [name]: asked[name].filter((each) => each !== value) }]);
     for (const name of bench.site.degrees) if (asked[name] !== null) found.push([`${bench.site.labels[name]}: ${asked[name]}`, { [name]: null }]);
-    if (asked.state) found.push([`state: ${asked.state.replace("_", " ")}`, { state: "" }]);
+    if (asked.state) found.push([`state: ${bench.site.badges[asked.state]?.[0] || asked.state}`, { state: "" }]);
     if (asked.workload) found.push([`workload: ${asked.workload.slice(0, 12)}`, { workload: "" }]);
     const items = found.map(([text, changes]) => element("li", {}, element("a", { href: address(asked, changes) }, `${text} `, element("span", { "aria-hidden": "true" }, "×"), unseen(", remove"))));
     return items.length ? [element("ul", { class: "chips", "aria-label": "Filters in force" }, ...items)] : [];
@@ -200,7 +205,7 @@
     form.querySelector(".columns").closest("details").querySelector(".of").textContent = `${asked.columns.length} of ${boxes.length}`;
     for (const name of ["q", "state", "order"]) form.elements[name].value = asked[name];
     const sort = form.elements.sort;
-    for (const name of [...asked.columns].reverse()) if (![...sort.options].some((each) => each.value === name)) sort.prepend(element("option", { value: name }, name));
+    for (const name of [...asked.columns].reverse()) if (![...sort.options].some((each) => each.value === name)) sort.prepend(element("option", { value: name }, bench.title(name)));
     sort.value = asked.sort;
     form.querySelector("[name=phase]").value = asked.phase;
     form.querySelector("[name=together][type=checkbox]").checked = asked.together === "yes";
@@ -219,7 +224,7 @@
     const cell = (value) => quoted(typeof value === "string" ? value.replace(formula, "$1'$2") : String(value ?? ""));
     const lines = runs.map((run) => [...fields.map((name) => cell(run[name])), ...asked.columns.map((metric) => String(bench.number(metric, run)?.value ?? ""))].join(","));
     const plain = runs.map((run) => ({ ...Object.fromEntries(fields.map((name) => [name, run[name]])), numbers: Object.fromEntries(asked.columns.map((metric) => [metric, bench.number(metric, run)])) }));
-    return ["Download ", saved("runs.csv", "text/csv", `${[...fields, ...asked.columns.map(cell)].join(",")}\n${lines.join("\n")}\n`), " ", saved("runs.json", "application/json", JSON.stringify(plain, null, 1))];
+    return ["Download ", saved("runs.csv", "text/csv", `${[...fields, ...asked.columns.map(cell)].join(",")}\n${lines.join("\n")}\n`), " ", saved("runs.json", "application/json", JSON.stringify(plain, null, 1)), " ", element("a", { href: `${up}runs.parquet`, download: "" }, "Parquet of all runs")];
   };
 
   const show = async () => {
@@ -232,11 +237,11 @@
     asked.page = Math.min(asked.page, last);
     const first = (asked.page - 1) * size;
     const shown = runs.slice(first, first + size);
-    const head = element("tr", {}, element("th", { scope: "col", class: "pick" }, unseen("Select")), element("th", { scope: "col", class: "place" }, "Rank"), ...bench.site.headings.map((names, nth) => heading(asked, Object.entries(names), { class: nth ? null : "run" })), ...asked.columns.map((name) => metricHeading(asked, name)));
+    const head = element("tr", {}, element("th", { scope: "col", class: "pick" }, unseen("Select")), element("th", { scope: "col", class: "place" }, "Rank"), ...bench.site.headings.map((names, nth) => heading(asked, Object.entries(names), { class: nth ? "wide" : "run" })), ...asked.columns.map((name) => metricHeading(asked, name)));
     table.tHead.replaceChildren(head);
     for (const body of [...table.tBodies]) body.remove();
     table.append(...bodies(asked, shown));
-    table.caption.textContent = `Published runs, sorted by ${asked.sort}`;
+    table.caption.textContent = `Published runs, sorted by ${asked.isMetric ? bench.title(asked.sort) : asked.sort}`;
     document.getElementById("count").textContent = runs.length ? `${thousands(first + 1)}–${thousands(first + shown.length)} of ${thousands(runs.length)} ${runs.length === 1 ? "run" : "runs"}` : "No run matches. Remove a filter to see more.";
     document.getElementById("chips").replaceChildren(...chips(asked));
     document.getElementById("pages").replaceChildren(...pages(asked, last));
