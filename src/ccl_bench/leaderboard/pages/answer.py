@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.text import counted
 from ccl_bench.leaderboard.pages.render import hardware_text, name_and_version, parallelism_text
-from ccl_bench.leaderboard.store.answers import MEASURED, Answer, answer, goals
+from ccl_bench.leaderboard.store.answers import MEASURED, Answer, answer
 from ccl_bench.leaderboard.store.reported_rows import STATE
 from ccl_bench.report.formatting import amount, with_unit
 
@@ -119,8 +119,7 @@ def shown_answer(connection: Connection, query: RunQuery, to: Links) -> ShownAns
         else [],
         [
             (goal.title, to.table(query, matters=goal.metric, page=1), goal == found.goal)
-            for goal in goals()
-            if goal.phase == found.goal.phase
+            for goal in found.goals
         ],
         [
             (_question_text(changes), to.table(query, page=1, **changes), rows)
@@ -153,7 +152,7 @@ def _sentence(found: Answer, to: Links) -> Iterator[tuple[str, str]]:
         words = [part for part in label.split(", ")[1:] if not part.startswith("data ")]
         yield f", {', '.join(words)}" if asked.model else "", to.workload(key)
     elif asked.input_len and asked.output_len:
-        lengths = {
+        lengths: dict[str, Any] = {
             "phase": asked.phase,
             "model": asked.model,
             "input_len": asked.input_len,

@@ -105,6 +105,8 @@ class Answer:
     hollow: list[Hollow]
     """The value of each system at the asked interactivity, between measured points."""
     pairs: list[Pair]
+    goals: list[Goal]
+    """Goals that rows of this question have numbers for."""
     others: list[tuple[dict[str, Any], int]]
     """Further questions with their number of rows: changes of the query."""
 
@@ -132,7 +134,8 @@ def answer(connection: Connection, query: RunQuery) -> Answer | None:
     if phase == "inference" and query.input_len is None and query.output_len is None:
         lengths = _commonest_lengths(connection, query)
         query = query.model_copy(update=dict(zip(("input_len", "output_len"), lengths, strict=True)))
-    goal = _goal(connection, query, phase)
+    offered = _goals_with_rows(connection, query, phase)
+    goal = _chosen_goal(offered, query.matters, phase)
     if goal is None:
         return None
     points = _candidates(connection, query, goal.metric)
@@ -155,7 +158,9 @@ def answer(connection: Connection, query: RunQuery) -> Answer | None:
         by = "communication_library"
     best = _best(answering, by)
     fronts = _fronts(points) if phase == "inference" and goal.metric != INTERACTIVITY else {}
-    return Answer(query, goal, workload, by, best, points, fronts, _hollow(points, floor), pairs, others)
+    return Answer(
+        query, goal, workload, by, best, points, fronts, _hollow(points, floor), pairs, [*offered], others
+    )
 
 
 def _commonest_phase(connection: Connection) -> str:
@@ -204,11 +209,9 @@ def _other_questions(connection: Connection, query: RunQuery) -> list[tuple[dict
     return questions
 
 
-def _goal(connection: Connection, query: RunQuery, phase: str) -> Goal | None:
-    """Return the goal of a query: the one it names, else the first of those with the most rows."""
+def _goals_with_rows(connection: Connection, query: RunQuery, phase: str) -> dict[Goal, int]:
+    """Return the goals of a phase that rows of a query have numbers for, with how many."""
     of_phase = [goal for goal in goals() if goal.phase == phase]
-    if query.matters:
-        return next((goal for goal in of_phase if goal.metric == query.matters), None)
     statement = (
         select(VALUES.c.metric, func.count())
         .join(RUNS, RUNS.c.id == VALUES.c.run)
@@ -216,10 +219,16 @@ def _goal(connection: Connection, query: RunQuery, phase: str) -> Goal | None:
         .group_by(VALUES.c.metric)
     )
     counts = dict(map(tuple, connection.execute(statement).all()))
-    with_rows = [goal for goal in of_phase if counts.get(goal.metric)]
+    return {goal: counts[goal.metric] for goal in of_phase if counts.get(goal.metric)}
+
+
+def _chosen_goal(offered: dict[Goal, int], metric: str, phase: str) -> Goal | None:
+    """Return the goal that a query names, else the first one; of a training, the one with the most rows."""
+    if metric:
+        return next((goal for goal in offered if goal.metric == metric), None)
     if phase == "inference":
-        return next(iter(with_rows), None)
-    return max(with_rows, key=lambda goal: counts[goal.metric], default=None)
+        return next(iter(offered), None)
+    return max(offered, key=lambda goal: offered[goal], default=None)
 
 
 def _candidates(connection: Connection, query: RunQuery, metric: str) -> list[Candidate]:
