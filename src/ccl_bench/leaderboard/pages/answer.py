@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.text import counted
-from ccl_bench.leaderboard.pages.render import hardware_text, name_and_version, parallelism_text
+from ccl_bench.leaderboard.pages.render import (
+    hardware_text,
+    name_and_version,
+    parallelism_text,
+    render_page,
+)
 from ccl_bench.leaderboard.store.answers import MEASURED, Answer, answer
 from ccl_bench.leaderboard.store.reported_rows import STATE
 from ccl_bench.report.formatting import amount, with_unit
@@ -28,7 +33,7 @@ FLOORS = (20, 50, 100, 200)
 """Tokens per second of a user that the page offers: slow and fast reading, an agent, and faster ones."""
 _SYSTEMS = 8
 """Systems with a shape and colour of their own; the style sheet has as many."""
-_OTHER_POINTS = 300
+_OTHER_POINTS = 150
 """Points off the fronts that are drawn: more would hide each other."""
 _BARS = 12
 
@@ -89,6 +94,8 @@ class ShownAnswer:
     pairs: list[Words]
     floors: list[tuple[str, str, bool]]
     """Least tokens per second of a user: text, address, and whether it is the asked one."""
+    by_floor: list[tuple[str, Words]]
+    """Least tokens per second of a user, and the best row that reaches it."""
     goals: list[tuple[str, str, bool]]
     others: list[tuple[str, str, int]]
     """Further questions with their address and number of rows."""
@@ -117,15 +124,29 @@ def shown_answer(connection: Connection, query: RunQuery, to: Links) -> ShownAns
         ]
         if is_serving
         else [],
+        list(_by_floor(found, to)) if is_serving else [],
         [
             (goal.title, to.table(query, matters=goal.metric, page=1), goal == found.goal)
             for goal in found.goals
         ],
-        [
-            (_question_text(changes), to.table(query, page=1, **changes), rows)
-            for changes, rows in found.others
-        ],
+        [(_question_text(changes), to.question(asked, **changes), rows) for changes, rows in found.others],
     )
+
+
+def question_page(connection: Connection, query: RunQuery, to: Links) -> str:
+    """Return the page that answers one question, for a site without a server."""
+    shown = shown_answer(connection, query, to)
+    model = _short_name(query.model[0]) if query.model else "these runs"
+    return render_page("question.html", f"{model}, {query.phase}", to, at="runs", shown_answer=shown)
+
+
+def _by_floor(found: Answer, to: Links) -> Iterator[tuple[str, Words]]:
+    """Yield each least interactivity with the best row that reaches it."""
+    for floor in FLOORS:
+        reaching = [each for each in found.points if (each.interactivity or 0.0) >= floor]
+        if reaching:
+            best = min(reaching, key=lambda p: (p.value if p.better == "lower" else -p.value, p.run["id"]))
+            yield f"{floor} tokens/s", list(_described(best, to))
 
 
 def _question_text(changes: dict[str, Any]) -> str:

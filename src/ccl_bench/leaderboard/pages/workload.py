@@ -315,10 +315,12 @@ def workload_page(
 ) -> str:
     """Return the page of a workload, with the trend of a metric by a version or by date.
 
-    A static site cannot draw a metric on request, so every default one is drawn.
+    A static site cannot draw a metric on request, so every default one of published runs is drawn.
     """
     chosen = choose_drawing(workload, runs, metric=metric, by=by)
-    drawn = [build_trend(runs, name, chosen.by) for name in chosen.usual] if to.is_static else [chosen.trend]
+    has_bundles = any(not listed.run["source"] for listed in runs)
+    names = chosen.usual if to.is_static and has_bundles else ()
+    drawn = [build_trend(runs, name, chosen.by) for name in names] or [chosen.trend]
     return render_page(
         "workload.html",
         workload["label"],

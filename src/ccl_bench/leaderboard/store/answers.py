@@ -209,6 +209,26 @@ def _other_questions(connection: Connection, query: RunQuery) -> list[tuple[dict
     return questions
 
 
+def every_question(connection: Connection, fewest: int = 5) -> list[dict[str, Any]]:
+    """Return the questions that a board can answer: models of a phase, and pairs of lengths of a server.
+
+    Lengths with fewer rows than `fewest` show no curve.
+    """
+    columns = (RUNS.c.phase, RUNS.c.model, RUNS.c.input_len, RUNS.c.output_len)
+    statement = select(*columns, func.count()).where(
+        is_listed(), RUNS.c.phase.is_not(None), RUNS.c.model.is_not(None)
+    )
+    questions: dict[tuple[Any, ...], None] = {}
+    for phase, model, input_len, output_len, rows in connection.execute(
+        statement.group_by(*columns).order_by(*columns)
+    ):
+        questions[phase, model, None, None] = None
+        if phase == "inference" and input_len and output_len and rows >= fewest:
+            questions[phase, model, input_len, output_len] = None
+    names = ("phase", "model", "input_len", "output_len")
+    return [dict(zip(names, each, strict=True)) for each in questions]
+
+
 def _goals_with_rows(connection: Connection, query: RunQuery, phase: str) -> dict[Goal, int]:
     """Return the goals of a phase that rows of a query have numbers for, with how many."""
     of_phase = [goal for goal in goals() if goal.phase == phase]

@@ -76,6 +76,10 @@ class RunQuery(_Filters):
         Literal["", "self_reported", "verified", "withdrawn", "superseded", "reported"],
         Field(description="Empty for both ranked states."),
     ] = ""
+    origin: Annotated[
+        Literal["", "published", "reported"],
+        Field(description="`published` for runs with a bundle, `reported` for rows reported elsewhere."),
+    ] = ""
     sort: Annotated[Word, Field(description="A metric, or a field such as submitted_at or model.")] = ""
     order: Annotated[
         Literal["", "asc", "desc"], Field(description="Empty for the best, or the newest, first.")

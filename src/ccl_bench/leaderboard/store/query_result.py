@@ -129,6 +129,8 @@ def where_clauses(query: RunQuery, *, but: str = "") -> list[ColumnElement[bool]
     clauses = [RUNS.c.state == state if state else is_listed()]
     if query.phase not in {"", "any"}:
         clauses.append(RUNS.c.phase == query.phase)
+    if query.origin:
+        clauses.append(RUNS.c.source.is_(None) if query.origin == "published" else RUNS.c.source.is_not(None))
     for name in TEXT_FILTERS:
         if name != but and (values := getattr(query, name)):
             clauses.append(RUNS.c[name].in_(values))
@@ -167,7 +169,7 @@ def _order(statement: Select[Any], query: RunQuery) -> Select[Any]:
 def _is_narrowed(query: RunQuery) -> bool:
     """Whether a query has filters other than the phase."""
     filters = any(_narrows(query, name) for name in (*TEXT_FILTERS, *NUMBER_FILTERS))
-    return bool(filters or query.state or query.workload or query.q.split())
+    return bool(filters or query.state or query.origin or query.workload or query.q.split())
 
 
 def _page_of_all(connection: Connection, query: RunQuery, skipped: int) -> list[str]:
