@@ -96,10 +96,11 @@ def data_scripts(connection: Connection) -> Iterator[tuple[str, str]]:
     yield "site.js", _assignment("site", site)
     statement = select(RUNS).where(RUNS.c.state.in_(query_result.SHOWN_STATES)).order_by(RUNS.c.id)
     runs = [dict(row) for row in connection.execute(statement).mappings()]
+    places = {run["id"]: place for place, run in enumerate(runs)}
     for run in runs:
         if run["source"]:
             # The script searches in its other columns, and the source has a page.
-            run |= {"searched": None, "submitter": None, "name": None}
+            run |= {"searched": None, "submitter": None, "name": None, "id": run["id"][:SHORT_ID]}
     workloads = connection.execute(select(WORKLOADS).order_by("key")).mappings().all()
     workload_places = {workload["key"]: place for place, workload in enumerate(workloads)}
     run_data = {
@@ -111,7 +112,6 @@ def data_scripts(connection: Connection) -> Iterator[tuple[str, str]]:
         ],
     }
     yield "runs.js", _assignment("runs", run_data)
-    places = {run["id"]: place for place, run in enumerate(runs)}
     for number, metric in enumerate(metrics):
         values = _number_data(connection, metric, places)
         yield f"numbers/{number}.js", _assignment(f"numbers[{_literal(metric)}]", values)
@@ -131,7 +131,9 @@ def _number_data(connection: Connection, metric: str, places: dict[str, int]) ->
         cell = number_cell(metric, number)
         if row["run"] in places:
             kind = kinds.setdefault((number.revision, number.unit, number.measured), len(kinds))
-            item = [number.value, cell.text, number.place, number.ranked, kind]
+            # What others reported has a file with every digit.
+            value = number.value if number.revision else float(f"{number.value:.6g}")
+            item = [value, cell.text, number.place, number.ranked, kind]
             apart = [cell.note, bool(number.errors)]
             items[places[row["run"]]] = [*item, *apart] if any(apart) else item
     return items

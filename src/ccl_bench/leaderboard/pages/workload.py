@@ -318,9 +318,11 @@ def workload_page(
     A static site cannot draw a metric on request, so every default one of published runs is drawn.
     """
     chosen = choose_drawing(workload, runs, metric=metric, by=by)
-    has_bundles = any(not listed.run["source"] for listed in runs)
-    names = chosen.usual if to.is_static and has_bundles else ()
-    drawn = [build_trend(runs, name, chosen.by) for name in names] or [chosen.trend]
+    drawn = [chosen.trend]
+    if to.is_static:
+        # Points of a sweep differ in their load, so that no version orders them; questions have the curves.
+        is_sweep = all(listed.run["concurrency"] and listed.run["source"] for listed in runs)
+        drawn = [] if is_sweep else [build_trend(runs, name, chosen.by) for name in chosen.usual]
     return render_page(
         "workload.html",
         workload["label"],
