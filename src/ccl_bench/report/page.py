@@ -66,7 +66,6 @@ def identity(inspection: Inspection) -> Iterator[tuple[str, str]]:
 
 SECTIONS = (
     serving,
-    sweep,
     steps,
     time_breakdown,
     strip,
@@ -82,7 +81,7 @@ SECTIONS = (
     experts,
     training,
 )
-"""Sections in the order of the page."""
+"""Sections of every page, in order; that on a serving sweep precedes them where there is one."""
 
 
 def report_page(observed: ReportData, *, why: bool = False) -> Page:
@@ -94,7 +93,7 @@ def report_page(observed: ReportData, *, why: bool = False) -> Page:
     on_top = headline(context)
     metrics_on_top = {tile.metric for tile in on_top}
     has_results = observed.series.sweep or observed.series.why_no_sweep
-    sections = [section(context) for section in SECTIONS if section is not sweep or has_results]
+    sections = [section(context) for section in (*((sweep,) if has_results else ()), *SECTIONS)]
     return Page(
         title(observed.inspection),
         tuple((name, text) for name, text in identity(observed.inspection) if text),

@@ -166,10 +166,10 @@ def list_results(requests: pl.DataFrame, statistics: pl.DataFrame) -> list[list[
     kept = _without_repeated(statistics)
     copies = _sources(statistics) - _sources(kept)
     listed, summarised = _sources(requests) - copies, _sources(kept)
-    values = dict(_by_source(kept))
+    values = dict(rows_by_source(kept))
     apart = sorted(summarised - listed)
     results = [[source] for source in sorted(listed & summarised)]
-    for source, rows in _by_source(requests):
+    for source, rows in rows_by_source(requests):
         if source in listed - summarised:
             ok = rows.filter(pl.col("status") == OK)
             summary = next(
@@ -184,7 +184,8 @@ def _sources(table: pl.DataFrame) -> set[tuple[int, int]]:
     return set(table.select(_SOURCE).unique().iter_rows())
 
 
-def _by_source(table: pl.DataFrame) -> Iterator[tuple[tuple[int, int], pl.DataFrame]]:
+def rows_by_source(table: pl.DataFrame) -> Iterator[tuple[tuple[int, int], pl.DataFrame]]:
+    """Yield each source (trace, benchmark) with its rows."""
     for (trace, benchmark), rows in table.group_by(_SOURCE, maintain_order=True):
         yield (int(str(trace)), int(str(benchmark))), rows
 

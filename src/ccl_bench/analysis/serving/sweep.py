@@ -16,6 +16,7 @@ from ccl_bench.analysis.serving.benchmark import (
     gaps,
     list_results,
     load_words,
+    rows_by_source,
     times_per_output_token,
     times_to_first_token,
     total,
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ccl_bench.analysis.facts import Fact, Facts
+
+    BySource = tuple[pl.DataFrame, Mapping[tuple[int, int], pl.DataFrame]]
+    """A table, and its rows by source."""
 
 TABLES = ("requests", "serving_statistics", "serving_settings")
 """Tables behind a sweep."""
@@ -68,7 +72,8 @@ def sweep_of(
     sources = list_results(requests, statistics)
     if len(sources) < 2:
         return None
-    results = [_result(source, requests, statistics, settings) for source in sources]
+    tables = [(table, dict(rows_by_source(table))) for table in (requests, statistics, settings)]
+    results = [_result(each, tables) for each in sources]
     configuration = _configuration(results)
     input_tokens, output_tokens = (_length(results, configuration, name) for name in _LENGTHS)
     if unknown := sum(each.concurrency is None and each.request_rate is None for each in results):
@@ -122,7 +127,7 @@ def _with_curve(sweep: Sweep) -> Sweep:
         knee=None if turn is None else drawn[turn],
     )
     tpot_s = sweep.objectives_s.get("tpot")
-    if tpot_s is None:
+    if not tpot_s:  # AIPerf accepts an objective of 0
         return sweep
     at = SweepObjective(tpot_s, 1 / tpot_s, throughput_at(sweep, 1 / tpot_s))
     return replace(sweep, objective=at)
@@ -139,23 +144,16 @@ def _curve(sweep: Sweep, places: Iterable[int]) -> tuple[list[float], list[float
     return xs, ys
 
 
-def _result(
-    source: Sequence[tuple[int, int]],
-    requests: pl.DataFrame,
-    statistics: pl.DataFrame,
-    settings: pl.DataFrame,
-) -> _Result:
+def _result(sources: Sequence[tuple[int, int]], tables: Sequence[BySource]) -> _Result:
     """Return one result, of one source or of requests in one file and their summary in another."""
-    keys = pl.DataFrame(source, {"trace": pl.Int64, "benchmark": pl.Int64}, orient="row")
-
-    def rows_of(table: pl.DataFrame) -> pl.DataFrame:
-        placed = table.with_columns(pl.col("trace", "benchmark").cast(pl.Int64))
-        return placed.join(keys, on=["trace", "benchmark"], how="semi", maintain_order="left")
-
-    pairs = rows_of(settings).select("setting", "value")
-    benchmark = benchmark_of(rows_of(requests), rows_of(statistics))
+    requests, statistics, settings = (
+        pl.concat([rows[source] for source in sources if source in rows] or [table.clear()])
+        for table, rows in tables
+    )
+    benchmark = benchmark_of(requests, statistics)
     if benchmark is None:
         raise ValueError("a source of a result has neither requests nor statistics")
+    pairs = settings.select("setting", "value")
     concurrency, rate = (
         benchmark.stored.get((name, "total")) or None for name in ("concurrency", "request_rate")
     )

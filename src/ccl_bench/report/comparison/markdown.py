@@ -44,8 +44,8 @@ def markdown(comparison: Comparison) -> str:
         if pair.sweep is not None:
             blocks.append(f"**{phrases.SWEEP}.** {escaped(phrases.sweep_sentence(pair.sweep))}")
             if pair.sweep.points:
-                head, rows = phrases.sweep_head(pair.sweep), phrases.sweep_rows(pair.sweep)
-                blocks += [_table(head, rows, (0, 1, 2, 3)), escaped(f"{phrases.SWEEP_NOTE}.")]
+                table = _table(phrases.sweep_head(pair.sweep), phrases.sweep_rows(pair.sweep), (0, 1, 2, 3))
+                blocks += [table, escaped(f"{phrases.SWEEP_NOTE}.")]
         ordered = phrases.ordered(pair.changes)
         changed = [change for change in ordered if change.verdict in _SHOWN]
         others = [change for change in ordered if change.verdict not in _SHOWN]
