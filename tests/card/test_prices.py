@@ -66,6 +66,12 @@ def test_a_price_without_one_of_these_is_not_used(key: str, value: str | None, m
     assert issue.fix
 
 
+def test_all_mistakes_are_reported_together_and_other_keys_do_no_harm() -> None:
+    reading = prices_in_text(toml(date=None, currency='"EUR"', price_per_device_hour="-1"))
+    keys = ("price_per_device_hour", "currency", "date")
+    assert {issue.path for issue in reading.errors} == {f"price[0].{key}" for key in keys}
+
+
 @pytest.mark.parametrize(
     "text", ["", 'currency = "USD"\n', "price = 3\n", "price = [1]\n", "[price]\nx = 1\n"]
 )

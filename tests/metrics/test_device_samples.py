@@ -349,3 +349,30 @@ def test_a_user_sees_energy_and_cost_from_card_samples_prices_and_traces(run: Pa
     again = invoke(f"ccl-metrics {run} --metric cost_per_step --no-cache")
     assert again.returncode == 3
     assert "prices.toml contains no usable data" in again.stderr + again.stdout
+
+
+def test_a_serving_benchmark_has_energy_and_cost_of_its_output_tokens(tmp_path: Path) -> None:
+    nvidia_smi(tmp_path)
+    (tmp_path / "workload_card.yaml").write_text(CARD.replace("training", "inference"))
+    (tmp_path / "prices.toml").write_text(PRICE)
+
+    def record(name: str, start_s: float, end_s: float, tokens: int) -> str:
+        start, end = (round((START_S + second) * 1e9) for second in (start_s, end_s))
+        numbers = {"time_to_first_token": 100, "request_latency": (end_s - start_s) * 1000}
+        metrics = {key: {"value": value, "unit": "ms"} for key, value in numbers.items()}
+        metrics["output_sequence_length"] = {"value": tokens, "unit": "tokens"}
+        metadata = {"x_request_id": name, "request_start_ns": start, "request_end_ns": end}
+        metadata["benchmark_phase"] = "profiling"
+        return json.dumps({"metadata": metadata, "metrics": metrics, "error": None})
+
+    lines = [record("a", 0, 2, 40), record("b", 0.5, 3, 10)]
+    (tmp_path / "profile_export.jsonl").write_text("\n".join(lines))
+    names = ("energy_per_output_token", "output_throughput_per_watt", "power_draw")
+    joules, rate, draw, cost = results(tmp_path, *names, "cost_per_million_output_tokens")
+    assert joules.value == pytest.approx(sum(JOULES) / 50)
+    assert rate.value == pytest.approx(50 / sum(JOULES))
+    assert draw.value == pytest.approx(sum(JOULES) / 3 / 2)
+    # 0.002 USD a second for 3 s and 50 tokens
+    assert cost.value == pytest.approx(0.006 / 50 * 1e6)
+    assert {"smi.csv", "workload_card.yaml"} <= {*joules.provenance.files}
+    assert {"prices.toml", "workload_card.yaml"} <= {*cost.provenance.files}

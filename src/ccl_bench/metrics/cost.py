@@ -14,18 +14,18 @@ from ccl_bench.metrics.iteration_wall_clock_time import iteration_wall_clock_tim
 from ccl_bench.metrics.output_throughput import output_throughput
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.energy import needed_devices
-from ccl_bench.side_files.prices import FILE_NAME
 
 if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.base.lazy_imports import pl
     from ccl_bench.side_files import DevicePrice, Prices
 
+_FILE = "prices.toml"
 HOUR_S = 3600
 MILLION = 1e6
 
 _STATE = (
-    f"write it with its date and source into {FILE_NAME}, or price_per_device_hour into the hardware of the "
+    f"write it with its date and source into {_FILE}, or price_per_device_hour into the hardware of the "
     "workload card"
 )
 
@@ -144,17 +144,17 @@ def _price(facts: Facts, prices: Prices | None, devices: pl.DataFrame) -> _Price
     if in_file:
         details = {
             "price_per_device_hour_usd": in_file.usd,
-            "price_source": f"{FILE_NAME}: {in_file.source}",
+            "price_source": f"{_FILE}: {in_file.source}",
             "price_date": in_file.date,
             "price_device": in_file.device,
         }
         findings = []
         if on_card and on_card.value != in_file.usd:
             message = (
-                f"price_per_device_hour is {in_file.usd:g} in {FILE_NAME} and {on_card.value:g} in the "
+                f"price_per_device_hour is {in_file.usd:g} in {_FILE} and {on_card.value:g} in the "
                 f"{on_card.source}; the first is used"
             )
-            findings.append(Finding("facts-disagree", "warning", message, FILE_NAME, count=2))
+            findings.append(Finding("facts-disagree", "warning", message, _FILE, count=2))
         return _Price(in_file.usd, details, findings)
     if on_card is None:
         raise NotMeasurable(reason, fix=_STATE, is_repairable=True)
@@ -170,9 +170,9 @@ def _price_in_file(facts: Facts, prices: Prices, devices: pl.DataFrame) -> tuple
     seen = devices["name"].unique().drop_nulls().sort().to_list()
     names = [name for name in seen if name] or ([facts.device.value] if facts.device else [])
     if not names:
-        return None, f"{FILE_NAME} has prices, but the device of the run is unknown"
+        return None, f"{_FILE} has prices, but the device of the run is unknown"
     if len({tuple(models(name)) or name for name in names}) > 1:
-        return None, f"{FILE_NAME} has prices by device, and the run used several: {', '.join(names)}"
+        return None, f"{_FILE} has prices by device, and the run used several: {', '.join(names)}"
     name, wanted = names[0], {*models(names[0])}
     meant = {price: {*models(price.device)} for price in prices.devices}
     fitting = [
@@ -183,9 +183,9 @@ def _price_in_file(facts: Facts, prices: Prices, devices: pl.DataFrame) -> tuple
     best = [price for price in fitting if len(meant[price]) == min(len(meant[each]) for each in fitting)]
     if len({price.usd for price in best}) > 1:
         listed = " and ".join(f"{price.usd:g} of {price.date}" for price in best)
-        return None, f"{FILE_NAME} has several prices for {name}: {listed}"
+        return None, f"{_FILE} has several prices for {name}: {listed}"
     listed = ", ".join(price.device for price in prices.devices)
-    return (best[0], "") if best else (None, f"{FILE_NAME} has no price for {name}, only for {listed}")
+    return (best[0], "") if best else (None, f"{_FILE} has no price for {name}, only for {listed}")
 
 
 def _plain(name: str) -> str:

@@ -74,27 +74,29 @@ def _price(table: Any, path: str, log: IssueLog) -> DevicePrice | None:
         log.error(path, "is not a table", _WRITE)
         return None
     report_unknown_keys(((key, f"{path}.{shown(key)}") for key in table if key not in _KEYS), _KEYS, log)
-    missing = [key for key in _KEYS if table.get(key) in (None, "")]
-    for key in missing:
-        log.error(f"{path}.{key}", "is missing, so this price is not used", _WRITE, line=log.lines.get(path))
-    if missing:
-        return None
     before = len(log.entries)
-    usd = finite_number(table["price_per_device_hour"], f"{path}.price_per_device_hour", log)
-    if usd is not None and not 0 < usd <= MOST_USD:
-        message = f"{usd:g} is no price of a device and hour"
-        log.error(f"{path}.price_per_device_hour", message, "write US dollars for one device and one hour")
-    if table["currency"] != CURRENCY:
-        message = f"{shown(repr(table['currency']))} is not {CURRENCY}, the currency of all costs"
+    values = {key: table[key] for key in _KEYS if table.get(key) not in (None, "")}
+    for key in (key for key in _KEYS if key not in values):
+        log.error(f"{path}.{key}", "is missing, so this price is not used", _WRITE, line=log.lines.get(path))
+    usd, day = None, str(values.get("date"))
+    if "price_per_device_hour" in values:
+        place = f"{path}.price_per_device_hour"
+        usd = finite_number(values["price_per_device_hour"], place, log)
+        if usd is not None and not 0 < usd <= MOST_USD:
+            message = f"{usd:g} is no price of a device and hour"
+            log.error(place, message, "write US dollars for one device and one hour")
+    if values.get("currency", CURRENCY) != CURRENCY:
+        message = f"{shown(repr(values['currency']))} is not {CURRENCY}, the currency of all costs"
         fix = f"write the price in {CURRENCY}, and the rate of exchange into source"
         log.error(f"{path}.currency", message, fix)
-    day = str(table["date"])
-    try:
-        day = date.fromisoformat(day).isoformat()
-    except ValueError:
-        log.error(f"{path}.date", f"{shown(repr(day))} is not a date", "write it as 2026-03-01")
+    if "date" in values:
+        try:
+            day = date.fromisoformat(day).isoformat()
+        except ValueError:
+            log.error(f"{path}.date", f"{shown(repr(day))} is not a date", "write it as 2026-03-01")
     for key in ("device", "source"):
-        if not isinstance(table[key], str):
+        if not isinstance(values.get(key, ""), str):
             log.error(f"{path}.{key}", "is not a text", "write it between quotation marks")
-    is_sound = len(log.entries) == before and usd is not None
-    return DevicePrice(table["device"], usd, day, table["source"]) if is_sound and usd else None
+    if usd is None or len(log.entries) > before:
+        return None
+    return DevicePrice(values["device"], usd, day, values["source"])

@@ -12,8 +12,7 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
-from ccl_bench.base.units import SECOND_NS
-from ccl_bench.side_files.device_samples import FIRST_NS
+from ccl_bench.base.units import FIRST_WALL_CLOCK_NS, SECOND_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -206,7 +205,7 @@ def _on_clock(
         for zone in (_ZONES if local else (0,))
         if begin - zone * MINUTE_NS <= last and end - zone * MINUTE_NS >= first
     ]
-    if last < FIRST_NS and not zones:
+    if last < FIRST_WALL_CLOCK_NS and not zones:
         message = f"the times of {what} are not those of a wall clock, so samples cannot be joined with it"
         raise NotMeasurable(message, fix=WALL_CLOCK)
     if not zones:
