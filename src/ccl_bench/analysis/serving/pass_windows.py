@@ -36,6 +36,7 @@ In a loop of N clients one request in N is replaced at a time, and arrivals at r
     mode=("String", "the mode that a range of SGLang states"),
     requests=("Int64", "requests in the pass"),
     generated=("Int64", "tokens computed for the requests that decode; null if the range does not say"),
+    prefilled=("Int64", "tokens computed for the requests that prefill; null if the range does not say"),
     state=(
         "String",
         "`steady`, `ramp` (the batch fills or drains) or `between answers` (no request decodes on)",
