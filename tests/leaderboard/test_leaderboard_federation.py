@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from commands import EXAMPLE, ROOT, invoke
-from leaderboard_bundles import Made, changed, placed, revision_now
+from leaderboard_bundles import UNITS, Made, changed, placed, revision_now
 from ruamel.yaml import YAML
 
 from ccl_bench.leaderboard.bundle.format import (
@@ -35,10 +35,9 @@ if TYPE_CHECKING:
 
 STEP = "iteration_wall_clock_time"
 REVISIONS = {"metric_revisions": {STEP: revision_now(STEP)}}
-SLOW, FAST, BETWEEN = (
-    Made(name=name, values={STEP: value}, stated=REVISIONS)
-    for name, value in (("slow", 0.5), ("fast", 0.4), ("between", 0.45))
-)
+SLOW, FAST = (Made(name=name, values={STEP: value}) for name, value in (("slow", 0.5), ("fast", 0.4)))
+"""They are on the board, and would be refused today: their provenance states no revisions."""
+BETWEEN = Made(name="between", values={STEP: 0.45}, stated=REVISIONS)
 
 
 def _git(folder: Path, *words: str) -> str:
@@ -204,10 +203,11 @@ def test_what_was_published_stays(earlier: Path, change: Callable[[Path], object
 def test_a_row_is_withdrawn_by_its_history_and_may_then_be_removed(earlier: Path) -> None:
     now = earlier.parent / "now"
     run = _folder(now, "fast")
-    write_history(run, [*Bundle(run).history, new_event(State.WITHDRAWN, "Ada Lovelace", "wrong *link*")])
+    write_history(run, [*Bundle(run).history, new_event(State.WITHDRAWN, "Eve", "wrong *link*")])
     ended = _reviewed(earlier)
     assert ended.returncode == 0, ended.stdout
-    assert r"- withdrawn by Ada Lovelace: wrong \*link\*" in ended.stdout
+    assert "submitter Ada Lovelace, unsigned" in ended.stdout
+    assert r"- withdrawn by Eve: wrong \*link\*" in ended.stdout
     assert "| 2 of 2 | 1 of 1 |" in ended.stdout
     shutil.rmtree(earlier)
     shutil.copytree(now, earlier)
@@ -217,8 +217,8 @@ def test_a_row_is_withdrawn_by_its_history_and_may_then_be_removed(earlier: Path
 
 
 def test_traces_of_others_and_of_listed_rows_are_refused(earlier: Path) -> None:
-    other = changed(SLOW, submitter="Eve", values={STEP: 0.1})
-    again = changed(FAST, values={STEP: 0.2})
+    other = changed(BETWEEN, name="slow", submitter="Eve")
+    again = changed(BETWEEN, name="fast")
     placed(earlier.parent / "now", [other, again])
     ended = _reviewed(earlier)
     assert ended.returncode == 4
@@ -252,7 +252,20 @@ def test_text_of_strangers_is_escaped(earlier: Path) -> None:
     placed(earlier.parent / "now", [changed(BETWEEN, name="<b>|[n](u)", submitter=evil)])
     ended = _reviewed(earlier)
     assert ended.returncode == 0, ended.stdout
-    assert not re.search(r"(?<!\\)<(?:img|b)|(?<!\\)\]\(|`c`", ended.stdout)
+    assert not re.search(r"(?<!\\)<(?:img|b)|(?<!\\)\]\(|`c`|@all", ended.stdout)
+
+
+def test_a_long_comment_is_cut_and_shows_first_what_is_refused(earlier: Path) -> None:
+    now = earlier.parent / "now"
+    values = dict.fromkeys(UNITS, 1.0)
+    stated = {"metric_revisions": {name: revision_now(name) for name in values}}
+    placed(now, [Made(name=f"run-{number:02}", values=values, stated=stated) for number in range(90)])
+    (now / "runs/zzz").write_text("")
+    ended = _reviewed(earlier)
+    assert ended.returncode == 4
+    assert len(ended.stdout.encode()) < 65_536
+    assert ended.stdout.splitlines()[4] == "### zzz, added"
+    assert "did not fit" in ended.stdout.splitlines()[-1]
 
 
 def test_a_forged_number_is_detected_by_recomputing(tmp_path: Path) -> None:

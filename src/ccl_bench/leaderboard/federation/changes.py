@@ -102,11 +102,11 @@ def _names(was: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
     return {PurePosixPath(path).parts[1] for path in paths if path.startswith(f"{FOLDER}/")}
 
 
-def _git(board: Path, *arguments: str, given: bytes = b"") -> bytes:
+def _git(board: Path, *arguments: str, stdin: bytes = b"") -> bytes:
     try:
         return subprocess.run(  # noqa: S603  a fixed command
             ["git", "-C", str(board), *arguments],  # noqa: S607  the user's git
-            input=given,
+            input=stdin,
             capture_output=True,
             check=True,
         ).stdout
@@ -148,16 +148,16 @@ def _object_names(board: Path, paths: Collection[str]) -> dict[str, str]:
     if broken := next((path for path in paths if "\n" in path), None):
         raise InputError("has a line break in its name", where=repr(broken)[:200], fix="remove it")
     listed = "".join(f"{board / path}\n" for path in plain)
-    given = listed.encode("utf-8", "surrogateescape")
-    names = _git(board, "hash-object", "--no-filters", "--stdin-paths", given=given).decode().split()
+    stdin = listed.encode("utf-8", "surrogateescape")
+    names = _git(board, "hash-object", "--no-filters", "--stdin-paths", stdin=stdin).decode().split()
     return dict.fromkeys(paths, _OTHER) | dict(zip(plain, names, strict=True))
 
 
 def _extract(board: Path, objects: Mapping[str, str], folder: Path) -> None:
     """Write objects as files below a folder; links are left out."""
     wanted = {path: name for path, name in objects.items() if not name.startswith(_LINK)}
-    given = "".join(f"{name}\n" for name in wanted.values()).encode()
-    left = _git(board, "cat-file", "--batch", given=given)
+    stdin = "".join(f"{name}\n" for name in wanted.values()).encode()
+    left = _git(board, "cat-file", "--batch", stdin=stdin)
     place = 0
     for path in wanted:
         head, _, _ = left[place : place + 200].partition(b"\n")

@@ -28,7 +28,8 @@ _MAX_MOVED = 20
 def review_comment(review: BoardReview) -> str:
     """Return the comment."""
     parts = [MARK, f"## {_headline(review)}"]
-    for row in review.rows:
+    # A long comment is cut at its end: what is wrong comes first.
+    for row in sorted(review.rows, key=lambda row: (not row.problems, not row.mismatches)):
         parts += _row(row, review)
     parts += _moved(review)
     text, left = "", len(parts)
@@ -38,6 +39,11 @@ def review_comment(review: BoardReview) -> str:
         text += f"{part}\n\n"
         left -= 1
     return f"{text.rstrip()}\n"
+
+
+def _text(text: str) -> str:
+    """Return untrusted text, escaped, in which no `@` or `#` refers to somebody or something on the host."""
+    return escaped(text).replace("@", "@\u200b").replace("#", "#\u200b")
 
 
 def _headline(review: BoardReview) -> str:
@@ -63,28 +69,24 @@ def _headline(review: BoardReview) -> str:
 def _row(row: RowReview, review: BoardReview) -> Iterator[str]:
     """Yield the paragraphs about one run."""
     kind = "removed" if row.is_removed else "added" if row.is_new else "changed"
-    name = row.listed.run["name"] if row.listed else row.name[:12]
-    yield f"### {escaped(name[:100])}, {kind}"
-    facts = [f"`{row.name[:12]}`"] if row.listed else []
-    if row.listed:
-        facts.append(escaped(row.listed.workload))
-        signed = f"signed by {escaped(row.signed_by)}" if row.signed_by else "unsigned"
-        facts.append(f"submitter {escaped(row.listed.run['submitter'] or 'unnamed')}, {signed}")
-    if facts:
-        yield "; ".join(facts)
+    yield f"### {_text(row.run[:100] or row.name[:12])}, {kind}"
+    if row.run:
+        signed = f"signed by {_text(row.signed_by)}" if row.signed_by else "unsigned"
+        facts = [f"`{row.name[:12]}`", f"submitter {_text(row.submitter[:100] or 'unnamed')}, {signed}"]
+        yield "; ".join([*facts, *([_text(row.listed.workload)] if row.listed else [])])
     for problem in row.problems:
-        place = f"{escaped(problem.where)}: " if problem.where else ""
-        fix = f" Fix: {escaped(problem.fix)}." if problem.fix else ""
-        yield f"- **Refused.** {place}{escaped(problem.message)}.{fix}"
+        place = f"{_text(problem.where)}: " if problem.where else ""
+        fix = f" Fix: {_text(problem.fix)}." if problem.fix else ""
+        yield f"- **Refused.** {place}{_text(problem.message)}.{fix}"
     for event in row.events[:_MAX_MOVED] if not row.is_new else []:
-        by = f" by {escaped(event.by)}" if event.by else ""
-        note = f": {escaped(event.note[:200])}" if event.note else ""
+        by = f" by {_text(event.by)}" if event.by else ""
+        note = f": {_text(event.note[:200])}" if event.note else ""
         to = f" by {event.superseded_by[:12]}" if event.superseded_by else ""
         yield f"- {event.state.value.replace('_', '-')}{to or by}{note}"
     for difference in row.mismatches:
-        yield f"- **Differs.** {escaped(difference)}"
+        yield f"- **Differs.** {_text(difference)}"
     for remark in (*row.remarks, *([row.recomputed] if row.recomputed and not row.mismatches else [])):
-        yield f"- {escaped(remark[0].upper() + remark[1:])}"
+        yield f"- {_text(remark[0].upper() + remark[1:])}"
     if row.listed and row.is_new:
         yield from _numbers(row, review)
 
@@ -101,7 +103,7 @@ def _numbers(row: RowReview, review: BoardReview) -> Iterator[str]:
             number = numbers[name]
             best = review.best_before.get((workload, name))
             before = f"{best[0]:.6g} (`{best[1][:12]}`)" if best and number.place else ""
-            rows.append((escaped(name), f"{number.value:.6g}", escaped(number.unit), _rank(number), before))
+            rows.append((_text(name), f"{number.value:.6g}", _text(number.unit), _rank(number), before))
         if rows:
             columns = ("metric", "value", "unit", "rank", "best before")
             yield f"{head}{table_rows(columns, rows, (1,))}{end}"
@@ -121,8 +123,8 @@ def _moved(review: BoardReview) -> Iterator[str]:
     yield "### Ranks that change"
     rows = [
         (
-            escaped(each.metric),
-            f"{escaped(each.name[:100])} (`{each.run[:12]}`)",
+            _text(each.metric),
+            f"{_text(each.name[:100])} (`{each.run[:12]}`)",
             _rank(each.before),
             _rank(each.after),
         )

@@ -58,6 +58,10 @@ class RowReview:
     """Name of its folder below `runs/`."""
     is_new: bool = False
     is_removed: bool = False
+    run: str = ""
+    """Name of the run, once its bundle could be read."""
+    submitter: str = ""
+    """Who published it, as its history or its card states."""
     problems: list[CclBenchError] = field(default_factory=list)
     """Why it is refused; empty if it is not."""
     listed: ListedRun | None = None
@@ -158,8 +162,7 @@ def _claims(changes: BoardChanges) -> dict[str, list[tuple[str, str]]]:
             continue
         bundle = Bundle(folder)
         try:
-            first, last = bundle.history[0], bundle.history[-1]
-            submitter = first.by or bundle.card.value.contributor or ""
+            last, submitter = bundle.history[-1], _submitter(bundle)
             if last.state in LISTED or (last.state is State.WITHDRAWN and last.by == submitter):
                 recording = recording_hash(bundle.provenance, name)
                 claims.setdefault(recording, []).append((name, submitter))
@@ -190,8 +193,15 @@ def _problems(
     if after.is_symlink() or not after.is_dir():
         yield InputError("is not a folder", where=where, fix=_RESTORE if before else _AGAIN)
         return
-    open_bundle(after)
-    bundle = validate_bundle(after, Limits())
+    bundle = open_bundle(after)
+    # What was published has the same bytes, and stays even if today's rules would refuse it.
+    if row.is_new:
+        bundle = validate_bundle(after, Limits())
+    for file in (HISTORY, ORIGIN):
+        if (after / file).exists() and (after / file).stat().st_size > Limits().of(file):
+            yield InputError("is larger than any of its kind", where=f"{where}/{file}", fix=_AGAIN)
+            return
+    row.run, row.submitter = bundle.provenance.run, _submitter(bundle)
     yield from _origin_problems(row, bundle, keys)
     row.events = bundle.history[len(earlier) :]
     if bundle.history[: len(earlier)] != earlier:
@@ -215,6 +225,10 @@ def _problems(
         yield InputError(wrong, where=f"{where}/{HISTORY}", fix=fix)
 
 
+def _submitter(bundle: Bundle) -> str:
+    return bundle.history[0].by or bundle.card.value.contributor or ""
+
+
 def _origin_problems(row: RowReview, bundle: Bundle, keys: dict[str, PublicKey]) -> Iterator[CclBenchError]:
     """Yield what is wrong with the signature of a bundle."""
     origin = read_origin(bundle.folder)
@@ -229,9 +243,8 @@ def _origin_problems(row: RowReview, bundle: Bundle, keys: dict[str, PublicKey])
         yield InputError(f"is signed by {origin.publisher}, whose key the board lacks", where=where, fix=fix)
         return
     origin.verify(bundle.folder, key)
-    submitter = bundle.history[0].by or bundle.card.value.contributor or ""
-    if origin.publisher != submitter:
-        wrong = f"is signed by {origin.publisher}, but its submitter is {submitter or 'not stated'}"
+    if origin.publisher != row.submitter:
+        wrong = f"is signed by {origin.publisher}, but its submitter is {row.submitter or 'not stated'}"
         yield InputError(wrong, where=where, fix=_AGAIN)
     if any(event.key not in {"", key.id} for event in bundle.history):
         wrong = f"is signed with the key {key.id}, but its history states another one"
@@ -243,10 +256,9 @@ def _claim_problems(
     row: RowReview, bundle: Bundle, changes: BoardChanges, claims: dict[str, list[tuple[str, str]]]
 ) -> Iterator[CclBenchError]:
     """Yield rows of the same recording that stay on the board beside a new one."""
-    submitter = bundle.history[0].by or bundle.card.value.contributor or ""
     where = f"{FOLDER}/{row.name}"
     for run, owner in claims.get(recording_hash(bundle.provenance, row.name), []):
-        if owner != submitter:
+        if owner != row.submitter:
             wrong = f"the same traces were published by {owner or 'another submitter'} as {run[:12]}"
             yield InputError(wrong, where=where, fix="ask a maintainer if they are yours")
             continue
