@@ -99,7 +99,8 @@ def apart(judged: Comparability, changes: Sequence[Change]) -> str:
     blocked = [change for change in changes if is_apart(change)]
     if not blocked:
         return ""
-    count = f"{len(blocked)} of {counted(len(changes), 'number')} {'is' if len(blocked) == 1 else 'are'} not comparable"
+    are = "is" if len(blocked) == 1 else "are"
+    count = f"{len(blocked)} of {counted(len(changes), 'number')} {are} not comparable"
     if judged.workload:
         return f"{count}: the runs did different work"
     # The rest of a remark names the metric or its value, which differ from number to number.
