@@ -51,7 +51,10 @@ def asked(small: Store) -> Iterator[list[str]]:
 def test_the_same_question_asks_the_database_once(small: Store, asked: list[str]) -> None:
     run = added(small, RUN)
     client = Client(create_app(small))
-    for address in (*TABLES, f"/runs/{run}", f"/compare?run={run}"):
+    client.get("/")
+    workload = client.get("/api/v1/workloads").json()[0]["key"]
+    pictures = (f"/runs/{run}/badge.svg", f"/workloads/{workload}/picture.svg")
+    for address in (*TABLES, f"/runs/{run}", f"/compare?run={run}", "/compare", "/feed.atom", *pictures):
         first = client.get(address)
         asked.clear()
         again = client.get(address)

@@ -107,7 +107,7 @@ CHOICES = """() => Object.fromEntries([...document.querySelectorAll("#filters .f
   .map(each => [each.name, [...each.options].slice(1).map(one => one.textContent)]))"""
 
 
-FIRST_COLUMNS = ["throughput_tokens_sec", "iteration_wall_clock_time", "mfu"]
+FIRST_COLUMNS = ["Throughput", "Step time", "MFU"]
 """What is drawn first of a workload of training."""
 
 QUESTIONS: list[dict[str, Any]] = [
@@ -163,18 +163,18 @@ def test_a_person_walks_through_a_site_below_a_path(site: Path, published: Store
 
     def steps(page: Page) -> None:
         page.goto(f"{address}/{site.name}/")
-        page.get_by_label("Framework", exact=True).select_option(value="torchtitan")
-        follow(page.get_by_role("button", name="Show"))
+        with page.expect_navigation():
+            page.get_by_label("Framework", exact=True).select_option(value="torchtitan")
         page.wait_for_selector("#runs[data-shown]")
         assert f"of {len(training)} runs" in page.locator("#count").inner_text()
-        follow(page.get_by_role("link", name="mfu", exact=True))
+        follow(page.get_by_role("link", name="MFU", exact=True))
         page.wait_for_selector("#runs[data-shown]")
-        assert page.locator("th[aria-sort=descending]").inner_text().startswith("mfu")
+        assert page.locator("th[aria-sort=descending]").inner_text().startswith("MFU")
         page.get_by_text("Columns").click()
-        page.get_by_role("checkbox", name="gpu_busy").uncheck()
-        follow(page.get_by_role("button", name="Show"))
+        with page.expect_navigation():
+            page.get_by_role("checkbox", name="GPU busy").uncheck()
         page.wait_for_selector("#runs[data-shown]")
-        assert "gpu_busy" not in page.locator("#runs thead").inner_text().replace("\u200b", "")
+        assert "GPU busy" not in page.locator("#runs thead").inner_text()
         with page.expect_download() as download:
             page.get_by_role("link", name="CSV").click()
         with open(download.value.path(), encoding="utf-8") as stream:  # noqa: PTH123
@@ -191,7 +191,14 @@ def test_a_person_walks_through_a_site_below_a_path(site: Path, published: Store
         drawn = page.locator("figcaption").all_inner_texts()
         assert [text.split(",")[0] for text in drawn][:3] == FIRST_COLUMNS
 
+    def offered(page: Page) -> None:
+        page.goto(f"{address}/{site.name}/compare.html")
+        page.wait_for_selector("#compared table")
+        assert "The two best comparable runs" in page.locator(".lead").inner_text()
+        assert "Comparable: they did the same work" in page.locator("#compared").inner_text()
+
     with _hosted(site.parent) as address:
+        browser.walk(offered)
         browser.walk(steps)
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 MARK = "tput_per_gpu"
 """Key that only these files have."""
 
+_OUTPUT = "output_tput_per_gpu"
 _TRUE = {True, "true", "True", "1"}
 
 
@@ -23,6 +24,13 @@ def add_point(observations: Observations, where: str, name: str, point: Mapping[
         framework = str(point["framework"])
         is_split = point.get("disagg") in _TRUE
         numbers = {key: float(point[key]) for key in source.numbers if point.get(key) is not None}
+        if is_split and _OUTPUT in numbers:
+            # Its script divides the output of disaggregated servers by the devices of decode alone.
+            prefill, decode = (int(point.get(f"num_{side}_gpu") or 0) for side in ("prefill", "decode"))
+            if prefill and decode:
+                numbers[_OUTPUT] *= decode / (prefill + decode)
+            else:
+                del numbers[_OUTPUT]
         if not all(0 < value < math.inf for value in numbers.values()):
             raise ValueError("a number is not above 0")
         observations.add(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.store.query_result import ListedRun
 
 ROWS_OF_GROUP = 2_000
-"""Rows that are in memory together: of 60 metrics, 40 MB."""
+"""Rows that are in memory together: about 50 MB with 60 metrics."""
 
 
 def write_parquet(engine: Engine, query: RunQuery, metrics: Sequence[str], target: IO[bytes]) -> None:

@@ -39,7 +39,9 @@ def reported_rows(reported: Reported) -> Iterator[tuple[Row, Row, list[Row]]]:
     """
     source = reported.source
     numbers = [column for column in reported.rows.columns if column.startswith(NUMBER)]
-    grouped = reported.rows.group_by(["variant", *FIELDS], maintain_order=True).agg(
+    # A source that collects several dumps lists one measurement more than once, with every digit the same.
+    measurements = reported.rows.unique(["variant", *FIELDS, *numbers], keep="first", maintain_order=True)
+    grouped = measurements.group_by(["variant", *FIELDS], maintain_order=True).agg(
         pl.col("row").first(),
         pl.col("measured_at").max(),
         pl.len().alias("repeats"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request
@@ -271,8 +270,7 @@ def runs_parquet(request: Request, query: Annotated[RunQuery, Query()]) -> Strea
     table = tempfile.TemporaryFile()  # noqa: SIM115  it lives until the answer is sent
     write_parquet(engine, query, metrics, table)
     table.seek(0)
-    parts = iter(partial(table.read, _PART_BYTES), b"")
-    return _file(parts, "application/vnd.apache.parquet", "runs.parquet")
+    return _file(_parts(table), "application/vnd.apache.parquet", "runs.parquet")
 
 
 @router.get("/runs/{run}", responses=_MISSING | {200: {"model": RunDetails}})
@@ -355,6 +353,12 @@ def workloads(request: Request) -> list[WorkloadAnswer]:
         )
         for each in rows
     ]
+
+
+def _parts(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while part := file.read(_PART_BYTES):
+            yield part
 
 
 def _file(text: Iterator[str] | Iterator[bytes], kind: str, name: str) -> StreamingResponse:

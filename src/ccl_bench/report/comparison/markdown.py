@@ -37,8 +37,8 @@ def markdown(comparison: Comparison) -> str:
             )
             blocks.append("\n".join(limits))
         if differences := [*comparability.workload, *phrases.on_both_sides(comparability)]:
-            rows = [[each.field, *phrases.field_values(each), each.reason] for each in differences]
-            blocks.append(_table(("field", "baseline", "run", ""), rows))
+            fields = [[each.field, *phrases.field_values(each), each.reason] for each in differences]
+            blocks.append(_table(("field", "baseline", "run", ""), fields))
         if pair.attribution is not None:
             blocks.append(escaped(phrases.step_sentence(pair.attribution)))
         if pair.sweep is not None:
