@@ -115,7 +115,7 @@ class Reported:
     """Columns `row`, `measured_at`, `variant`, those of `FIELDS`, and one for each number in its unit."""
 
 
-def known_source(name: str, **changes: str) -> Source:
+def known_source(name: str, /, **changes: str) -> Source:
     """Return a source of the catalog, with some of its texts replaced."""
     return msgspec.convert({"name": name} | _known_sources()[name] | changes, Source)
 

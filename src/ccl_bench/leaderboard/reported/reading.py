@@ -54,6 +54,7 @@ def read_files(
     A damaged file of a folder is a mistake, too. Raises InputError for a single one, and UsageError where a
     source is not described.
     """
+    # One for each kind of file: two of them have other numbers, even where the caller gives both one name.
     found: dict[str, Observations] = {}
     mistakes: list[str] = []
     for place in places:
@@ -127,14 +128,14 @@ def _read_file(
             f"{path} does not say where it is from",
             fix="give --source NAME, --title, --licence and --date, and --card for what was run",
         )
-    observations = found.setdefault(about.name, Observations(_of_results(about)))
+    observations = found.setdefault(f"results of {about.name}", Observations(_of_results(about)))
     add_result(observations, path, name, card)
     return observations
 
 
 def _joined(found: dict[str, Observations], read: Observations, about: About) -> Observations:
     source = _described(read.source.name, about)
-    joined = found.setdefault(source.name, Observations(source))
+    joined = found.setdefault(read.source.name, Observations(source))
     joined.join(read)
     return joined
 
