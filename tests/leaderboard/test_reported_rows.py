@@ -18,7 +18,7 @@ from sqlalchemy import select
 from ccl_bench.leaderboard.reported.observations import Reported, packaged
 from ccl_bench.leaderboard.reported.reading import About, read_files
 from ccl_bench.leaderboard.store import Store, open_store
-from ccl_bench.leaderboard.store.answers import Candidate, Pair, _hollow, _pairs, answer
+from ccl_bench.leaderboard.store.answers import _SAME, Candidate, Pair, _hollow, _pairs, answer
 from ccl_bench.leaderboard.store.query import RunQuery
 from ccl_bench.leaderboard.store.query_result import find_runs, list_sources
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES
@@ -507,26 +507,7 @@ def test_serving_results_are_measured_and_described_by_their_card(
 
 
 def _candidate(number: int, value: float, users: float | None = None, **facts: Any) -> Candidate:
-    run = dict.fromkeys(
-        [
-            "workload",
-            "hardware",
-            "device_count",
-            "node_count",
-            "framework",
-            "source",
-            "variant",
-            "concurrency",
-            "dp_replicate",
-            "dp_shard",
-            "tp",
-            "pp",
-            "cp",
-            "ep",
-            "communication_library",
-            "curve",
-        ]
-    )
+    run: dict[str, Any] = dict.fromkeys((*_SAME, "communication_library", "curve"))
     better = "higher" if users else "lower"
     return Candidate(run | {"id": f"{number:04}", "hardware": "H"} | facts, value, "s", better, users)
 

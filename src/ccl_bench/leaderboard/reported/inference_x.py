@@ -23,7 +23,7 @@ def add_point(observations: Observations, where: str, name: str, point: Mapping[
     """Add one point; a missing or wrong value makes it a mistake."""
     source = observations.source
     try:
-        framework = str(point["framework"])
+        framework = point["framework"]
         is_split = point.get("disagg") in _TRUE
         numbers = {key: float(point[key]) for key in source.numbers if point.get(key) is not None}
         if is_split and _OUTPUT in numbers:
@@ -47,7 +47,7 @@ def add_point(observations: Observations, where: str, name: str, point: Mapping[
                 "data.serving.max_concurrency": int(point["conc"]),
                 "hardware.device.model": point["hw"],
                 "hardware.device.device_count": _device_count(point, is_split=is_split),
-                "framework.name": source.frameworks.get(framework.lower(), framework),
+                "framework.name": source.frameworks.get(str(framework).lower(), framework),
                 "framework.version": str(point.get("image") or "").rpartition(":")[2] or None,
                 **(
                     {}

@@ -151,8 +151,7 @@ def _described(name: str, about: About) -> Source:
     except msgspec.ValidationError as error:
         fix = "give --date, such as 2026-04-27"
         raise UsageError(f"the files of {name} do not say when they were measured", fix=fix) from error
-    check_source(source, "the source")
-    return source
+    return _checked(source)
 
 
 def _of_results(about: About) -> Source:
@@ -167,7 +166,15 @@ def _of_results(about: About) -> Source:
     source = Source(
         about.name, about.title or about.name, about.licence, about.date, about.address, "", numbers
     )
-    check_source(source, "the source")
+    return _checked(source)
+
+
+def _checked(source: Source) -> Source:
+    """Return a source; UsageError if its description cannot be used, which is the caller's."""
+    try:
+        check_source(source, "")
+    except InputError as error:
+        raise UsageError(error.message, fix=error.fix) from error
     return source
 
 

@@ -34,7 +34,7 @@ def read_silicon(stream: IO[str]) -> Observations:
     """Return the observations of a table; csv.Error if it is none."""
     observations = Observations(known_source("aiconfigurator"))
     source = observations.source
-    table = csv.DictReader(stream)
+    table = csv.DictReader(stream, restval="")
     if len(table.fieldnames or ()) > _MOST_COLUMNS:
         raise csv.Error(f"more than {_MOST_COLUMNS:,} columns")
     for number, row in enumerate(table, start=2):

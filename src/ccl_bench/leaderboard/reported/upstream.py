@@ -25,11 +25,10 @@ def read_upstream(document: Mapping[str, Any]) -> Observations:
             where = f"row {number}, {str(facts['workload_name'])[:80]}"
             is_training = facts["phase"] == "training"
             count, per_node = _whole(facts["total_count"]), _whole(facts["count_per_node"])
-            library, model = str(facts["comm_library"]), str(facts["model_family"])
-            framework = str(facts["framework"])
+            library, model, framework = facts["comm_library"], facts["model_family"], facts["framework"]
             fields = {
                 "model.phase": "training" if is_training else "inference",
-                "model.model_family": source.models.get(model.lower(), model),
+                "model.model_family": source.models.get(str(model).lower(), model),
                 "model.precision": facts["precision"],
                 "data.global_batch_size": _whole(facts["batch_size"]),
                 "data.seq_len": _whole(facts["seq_len"]),
@@ -41,7 +40,7 @@ def read_upstream(document: Mapping[str, Any]) -> Observations:
                 "hardware.device.device_count": count,
                 "hardware.device.node_count": -(-count // per_node) if count and per_node else None,
                 "framework.name": source.frameworks.get(framework, framework),
-                "communication_library.name": source.libraries.get(library.lower(), library),
+                "communication_library.name": source.libraries.get(str(library).lower(), library),
                 "communication_library.version": facts["comm_library_ver"],
                 **{
                     f"parallelism.{axis}": _whole(facts[axis])

@@ -33,6 +33,8 @@ class StandardWorkload:
     precision: str = ""
     start: str = ""
     """Definition that a recording may start from."""
+    local_batch: int = 0
+    """Sequences that a rank of that definition computes at once."""
 
     @property
     def name(self) -> str:
@@ -59,7 +61,12 @@ class StandardWorkload:
             return f"ccl-bench collect -o {slug} -- {served}"
         if not self.start:
             return f"ccl-bench new {slug}"
-        settings = {"training.global_batch_size": self.batch, "training.seq_len": self.tokens}
+        settings = {
+            "training.global_batch_size": self.batch,
+            # A batch is a multiple of what its ranks compute at once.
+            "training.local_batch_size": min(self.batch or 0, self.local_batch),
+            "training.seq_len": self.tokens,
+        }
         values = " ".join(f"--set {name}={value}" for name, value in settings.items() if value)
         return f"ccl-bench new {slug} --from {self.start} {values}"
 
@@ -81,7 +88,13 @@ def standard_workloads() -> tuple[StandardWorkload, ...]:
     data = tomllib.loads((pkgutil.get_data(__package__, "standard_workloads.toml") or b"").decode())
     reference = [
         StandardWorkload(
-            "reference", each["phase"], each["model"], tokens, batch, start=each.get("start", "")
+            "reference",
+            each["phase"],
+            each["model"],
+            tokens,
+            batch,
+            start=each.get("start", ""),
+            local_batch=each.get("local_batch", 0),
         )
         for each in data["reference"]
         for batch, tokens in each["shapes"]
