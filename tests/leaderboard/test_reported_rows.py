@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from leaderboard_bundles import Made, added, changed
+from leaderboard_client import Client
 from sqlalchemy import select
 
 from ccl_bench.leaderboard.reported.observations import Reported, packaged
@@ -22,6 +23,7 @@ from ccl_bench.leaderboard.store.answers import _SAME, Candidate, Pair, _hollow,
 from ccl_bench.leaderboard.store.query import RunQuery
 from ccl_bench.leaderboard.store.query_result import find_runs, list_sources
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES
+from ccl_bench.leaderboard.web.app import create_app
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,6 +122,24 @@ def test_the_best_row_of_each_system_is_that_of_a_plain_count(
     assert found.goal.metric == OUTPUT
     _close(_shown(found), _best(_points()[work], floor or 0.0))
     assert [each.value for each in found.best] == sorted((each.value for each in found.best), reverse=True)
+
+
+def test_the_interface_gives_the_answer(board: Store) -> None:
+    client = Client(create_app(board))
+    asked = f"model={LLAMA[0]}&input_len=1024&output_len=1024&interactivity=50&phase=inference"
+    found = client.get(f"/api/v1/answer?{asked}").json()
+    best = _best(_points()[LLAMA], 50.0)
+    assert found["rows"] == len(_points()[LLAMA])
+    _close(
+        {
+            each["hardware"]: (each["hardware"], each["device_count"], each["interactivity"], each["value"])
+            for each in found["best"]
+        },
+        best,
+    )
+    sources = {each["name"]: each["rows"] for each in client.get("/api/v1/sources").json()}
+    assert sources["aiconfigurator"] == len(_configurations())
+    assert client.get("/api/v1/answer?model=nobody").status_code == 404
 
 
 def _raw_points(path: Path) -> dict[tuple[str, int, int], list[Point]]:
@@ -340,16 +360,16 @@ def test_repeats_are_one_row_with_their_spread(small: Store, tmp_path: Path) -> 
     assert by_load[8, 2] == by_load[16, 2] != by_load[8, 4]
 
 
-def test_importing_again_adds_nothing_and_a_changed_row_adds_one(small: Store, tmp_path: Path) -> None:
+def test_importing_again_adds_nothing_and_a_changed_row_adds_one(store: Store, tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv", point("a", 100, 10), point("b", 300, 20, load=16))
-    assert imported(small, path)[0] == [2]
-    assert imported(small, path)[0] == [0]
+    assert imported(store, path)[0] == [2]
+    assert imported(store, path)[0] == [0]
     table(tmp_path / "t.csv", point("a", 100, 10), point("b", 301, 20, load=16))
-    assert imported(small, path)[0] == [1]
-    assert _numbers(small, "TTFT") == [(0.1, 0.1, 0.1, 1), (0.3005, 0.3, 0.301, 2)]
-    before = _numbers(small, "TTFT")
-    small.rebuild()
-    assert _numbers(small, "TTFT") == before
+    assert imported(store, path)[0] == [1]
+    assert _numbers(store, "TTFT") == [(0.1, 0.1, 0.1, 1), (0.3005, 0.3, 0.301, 2)]
+    before = _numbers(store, "TTFT")
+    store.rebuild()
+    assert _numbers(store, "TTFT") == before
 
 
 def test_mistakes_are_named_by_row_and_cost_no_other_row(small: Store, tmp_path: Path) -> None:
