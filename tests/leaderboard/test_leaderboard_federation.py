@@ -27,6 +27,7 @@ from ccl_bench.leaderboard.bundle.format import (
 )
 from ccl_bench.leaderboard.bundle.origin import new_key, sign_bundle
 from ccl_bench.leaderboard.federation import read_only
+from ccl_bench.leaderboard.reported.observations import Reported, packaged, write_reported
 from ccl_bench.leaderboard.store import State
 
 if TYPE_CHECKING:
@@ -298,11 +299,14 @@ def test_a_board_that_cannot_be_written_is_read(
         return not (path == earlier and mode == os.W_OK)
 
     monkeypatch.setattr(read_only.os, "access", access)
+    (earlier / "reported").mkdir()
+    of_others = Reported(packaged()[1].source, packaged()[1].rows.head(1))
+    write_reported(earlier / "reported" / "ccl-bench-2026.parquet", of_others)
     before = sorted(earlier.rglob("*"))
     for target in ("first", "second"):
         words = ["ccl-bench", "site", str(earlier), "-o", str(tmp_path / target)]
         ended = invoke(words, CCL_BENCH_CACHE=str(tmp_path / "cache"))
         assert ended.returncode == 0, ended.stderr
-        assert "2 runs" in ended.stdout
+        assert (tmp_path / target / "sources" / "ccl-bench-2026.html").exists()
     assert sorted(earlier.rglob("*")) == before
     assert len([*(tmp_path / "cache/boards").iterdir()]) == 1

@@ -23,6 +23,7 @@ from ccl_bench.leaderboard.reported import observations
 from ccl_bench.leaderboard.reported.observations import Reported, packaged, read_reported, write_reported
 from ccl_bench.leaderboard.reported.reading import About, read_files
 from ccl_bench.leaderboard.store import open_store
+from ccl_bench.leaderboard.store.query_result import list_sources
 from ccl_bench.leaderboard.web.app import create_app
 
 if TYPE_CHECKING:
@@ -49,6 +50,16 @@ def test_what_is_new_and_what_is_there_is_printed(tmp_path: Path) -> None:
     for expected in (["aiconfigurator", "2", "0", title], ["aiconfigurator", "0", "2", title]):
         status, messages, rows = _imported(path, "--to", tmp_path / "data")
         assert (status, messages, rows[1:]) == (0, "", [expected])
+
+
+def test_a_description_is_corrected_by_the_next_import(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", GOOD)
+    for licence in ("wrong", "CC-BY-4.0"):
+        assert _imported(path, "--to", tmp_path / "data", "--licence", licence)[0] == 0
+    store = open_store(tmp_path / "data")
+    with store.engine.connect() as connection:
+        ((source, rows),) = list_sources(connection)
+    assert (source.licence, rows) == ("CC-BY-4.0", 1)
 
 
 def test_mistakes_end_with_status_4_and_the_rest_is_there(tmp_path: Path) -> None:

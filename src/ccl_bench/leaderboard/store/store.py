@@ -216,10 +216,14 @@ class Store:
             stream.write(b".")
 
     def add_reported(self, reported: Reported) -> int:
-        """Add observations of a source, each once, and return how many are new."""
+        """Add observations of a source, each once, and return how many are new.
+
+        The source is described as the last import does.
+        """
         path = self.data / REPORTED / f"{reported.source.name}.parquet"
         check_source(reported.source, "the source")
-        source, rows, before = reported.source, reported.rows.unique(maintain_order=True), 0
+        source, rows = reported.source, reported.rows.unique(maintain_order=True)
+        earlier, before = None, 0
         with locked(self.data):
             private_folder(path.parent)
             if path.exists():
@@ -230,7 +234,7 @@ class Store:
             if rows.height > MOST_ROWS:
                 problem = f"{source.name} would have more than {MOST_ROWS:,} rows"
                 raise InputError(problem, where=str(path), fix="import a part of them")
-            if rows.height > before:
+            if rows.height > before or (earlier is not None and source != earlier.source):
                 write_reported(path, Reported(source, rows))
         self.catch_up()
         return rows.height - before
