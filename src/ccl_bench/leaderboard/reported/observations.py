@@ -93,6 +93,11 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True):
 _SOURCE = json_decoder(Source)
 
 
+def decode_source(text: str) -> Source:
+    """Return a source from JSON, as the index and the files of rows keep it."""
+    return _SOURCE.decode(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Reported:
     """A source with its observations."""
@@ -192,7 +197,7 @@ def read_reported(path: Path) -> Reported:
         if path.stat().st_size > _LARGEST_BYTES:
             raise InputError(f"is larger than {_LARGEST_BYTES >> 20} MiB", where=str(path), fix=fix)
         raw = path.read_bytes()
-        source = _SOURCE.decode(pl.read_parquet_metadata(raw)[_KEY])
+        source = decode_source(pl.read_parquet_metadata(raw)[_KEY])
         columns = _schema(source.numbers)
         rows = pl.read_parquet(raw, n_rows=_MOST_ROWS + 1)
         if rows.height > _MOST_ROWS:

@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from sqlalchemy import String, and_, case, cast, exists, func, literal, select, union_all
 
 from ccl_bench.base.text import csv_lines
 from ccl_bench.leaderboard.bundle.format import SHOWN
-from ccl_bench.leaderboard.reported.observations import Source
+from ccl_bench.leaderboard.reported.observations import decode_source
 from ccl_bench.leaderboard.store.columns import EXPORT_FIELDS, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
 from ccl_bench.leaderboard.store.reported_rows import STATE
 from ccl_bench.leaderboard.store.rows import is_listed, known_metrics, number_rows
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy import CTE, Column, Connection, Engine, Select
     from sqlalchemy.sql.elements import ColumnElement
 
+    from ccl_bench.leaderboard.reported.observations import Source
     from ccl_bench.leaderboard.store.query import RunQuery
 
 SHOWN_STATES = (*(state.value for state in SHOWN), STATE)
@@ -355,7 +355,7 @@ def find_workload(connection: Connection, beginning: str) -> dict[str, Any] | No
 def find_source(connection: Connection, name: str) -> tuple[Source, int] | None:
     """Return a source of rows reported elsewhere and its number of rows; None if the board has none of it."""
     row = connection.execute(select(SOURCES).where(SOURCES.c.name == name)).first()
-    return (msgspec.json.decode(row.description, type=Source), row.rows) if row and row.description else None
+    return (decode_source(row.description), row.rows) if row and row.description else None
 
 
 def list_sources(connection: Connection) -> list[tuple[Source, int]]:

@@ -51,7 +51,7 @@ RUNS = Table(
     Column("searched", Text, nullable=False),  # lower-case words
     Column("history_stamp", String(64), nullable=False),  # of the history that the row was made from
     Column("source", String(40)),  # of a row that was reported elsewhere; null for a published run
-    Column("variant", Text),  # what else tells its configuration apart, in words
+    Column("variant", Text),  # what else its configuration is, in words
     Column(
         "curve", String(32)
     ),  # hash of its configuration without the load: the points of one sweep share it
