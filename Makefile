@@ -35,7 +35,7 @@ endif
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-collect test test-quick check format bench scale strip workloads soak attacks fuzz damage mutants defences audit audit-numbers injections diagnoses conclusions predict predict-recorded search docs man outputs sources pictures logo wheels sbom services lock clean
+.PHONY: help demo demo-collect test test-quick check format bench benchmark scale strip workloads soak attacks fuzz damage mutants defences audit audit-numbers injections diagnoses conclusions predict predict-recorded search docs man outputs sources pictures logo wheels sbom services lock clean
 
 help: ## List the tasks
 	@echo "usage: make TASK"
@@ -101,6 +101,9 @@ logo: $(TEST) ## Draw assets/logo.svg and assets/logo.png from the logo of the p
 bench: $(TEST) ## Measure speed and memory on this machine
 	$(BIN)/python benchmarks/load.py
 	$(BIN)/python benchmarks/leaderboard.py
+
+benchmark: $(TEST) ## Measure the public recordings of benchmark/ and publish them into build/benchmark (needs CCL_BENCH_CORPUS)
+	$(BIN)/python scripts/benchmark.py --recompute
 
 scale: $(TEST) ## Measure runs of 64 to 1,024 ranks, on this machine and on two Dask workers (13 GB of disk)
 	$(BIN)/python benchmarks/scale.py --dask 2

@@ -70,6 +70,7 @@ WRITTEN = {
         "Reading a report": "reports.md",
         "Findings": "findings.md",
         "Comparing runs": "comparing.md",
+        "Serving sweeps": "sweeps.md",
         "A timeline of all ranks": "timeline.md",
         "Diagnoses": "diagnoses.md",
         "A job that hangs": "hang.md",
@@ -86,6 +87,7 @@ WRITTEN = {
     "Publish": {
         "Publishing a run": "publishing.md",
         "The leaderboard": "leaderboard.md",
+        "A board without a server": "federation.md",
     },
     "What numbers mean": {
         "Definitions and decisions": "definitions-decisions.md",

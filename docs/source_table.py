@@ -49,7 +49,7 @@ SOURCES = {
     "memory snapshot": ("memory_snapshot",),
     "serving benchmark": (
         *("aiperf", "genai_bench", "llmperf", "inference_perf", "guidellm", "sglang"),
-        *("vllm", "vllm_latency", "vllm_throughput"),
+        *("vllm", "vllm_latency", "vllm_throughput", "inferencex"),
     ),
 }
 """Column → formats."""

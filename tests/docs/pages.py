@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("docs", "examples", "perlmutter", "trace_collection", "trace_gen", "workloads")
+FOLDERS = ("benchmark", "docs", "examples", "perlmutter", "trace_collection", "trace_gen", "workloads")
 PAGES = sorted(
     [*ROOT.glob("*.md"), *(page for name in FOLDERS for page in (ROOT / name).glob("*.md"))], key=str
 )

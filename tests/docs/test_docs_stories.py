@@ -134,6 +134,8 @@ def test_the_commands_of_a_page_run_one_after_another(page: Path, reader: Path) 
     path = f"{FORKING}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "NO_COLOR": "1", "PORT": port, "PYTHON": sys.executable}
     environment |= {"OMP_NUM_THREADS": "1", **LOADED_FOR}
+    for who in ("AUTHOR", "COMMITTER"):  # git has a name for a commit
+        environment |= {f"GIT_{who}_NAME": "Ada", f"GIT_{who}_EMAIL": "ada@example.org"}
     with ExitStack() as open_ones:
         for line in _story(page):
             here = line.replace(f":{PORT}", f":{port}").replace(f"--port {PORT}", f"--port {port}")

@@ -32,6 +32,8 @@ UNITS = {
     "J",
     "J/token",
     "MHz",
+    "USD",
+    "USD/Mtoken",
     "W",
     "calls",
     "kernels",
@@ -41,6 +43,7 @@ UNITS = {
     "s",
     "s/byte",
     "tokens/s",
+    "tokens/s/W",
     "°C",
 }
 OTHER_INPUTS = set(stated_inputs(Run(Path())))

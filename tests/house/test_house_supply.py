@@ -92,7 +92,9 @@ def _tracked(*patterns: str) -> list[Path]:
 
 
 def test_pipelines_name_actions_and_images_by_commit_and_digest() -> None:
-    pages = _tracked("action.yml", ".github", ".gitlab-ci.yml", "docs/*.md", "README.md", "*pre-commit*")
+    pages = _tracked(
+        "action.yml", "actions", ".github", ".gitlab-ci.yml", "docs/*.md", "README.md", "*pre-commit*"
+    )
     named = {path.name: USED.findall(path.read_text(encoding="utf-8")) for path in pages}
     assert sum(map(len, named.values())) >= 5
     inexact = {path.name: _inexact(path.read_text(encoding="utf-8")) for path in pages}
@@ -121,7 +123,7 @@ def _unhashed(text: str) -> list[str]:
 
 
 def test_pipelines_and_images_install_with_hashes() -> None:
-    places = _tracked("action.yml", "Dockerfile", ".github", "scripts/*.sh")
+    places = _tracked("action.yml", "actions", "Dockerfile", ".github", "scripts/*.sh")
     texts = {path.name: path.read_text(encoding="utf-8") for path in places}
     assert len(INSTALLS.findall(texts["install_hashed.sh"])) == 3
     assert {name: found for name, text in texts.items() if (found := _unhashed(text))} == {}

@@ -30,6 +30,9 @@ ATOM, SVG = "{http://www.w3.org/2005/Atom}", "{http://www.w3.org/2000/svg}"
 HOSTILE = "<script>alert('x')</script>&\ufffe"
 RUN = Made(values={"throughput_tokens_sec": 9000.0, "mfu": 40.0, "iteration_wall_clock_time": 2.0})
 COUNTED = {
+    "input_len",
+    "output_len",
+    "concurrency",
     "seq_len",
     "batch_size",
     "device_count",
@@ -53,7 +56,8 @@ def test_every_metric_of_the_registry_has_a_title_of_its_own() -> None:
     assert set(titles) == {metric.name for metric in metrics.load() if not metric.variant_of}
     assert len(set(titles.values())) == len(titles)
     assert [title for title in titles.values() if "_" in title or len(title) > 30] == []
-    assert metric_title("a_metric.of_others") == "A metric.of others"
+    assert metric_title("a_metric_of_others") == "A metric of others"
+    assert metric_title("elsewhere.a_metric") == "A metric (elsewhere)"
 
 
 def test_a_page_shows_titles_with_units_and_keeps_names_in_tooltips(client: Client, small: Store) -> None:

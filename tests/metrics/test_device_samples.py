@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from commands import invoke
 
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result import Result
@@ -140,7 +141,7 @@ def test_a_log_that_skips_the_steps_is_refused(run: Path) -> None:
     rows = [f"{START_S + second},{device},400" for second in (-10, 10) for device in (0, 1)]
     (run / "amd.csv").write_text("\n".join(["timestamp,gpu,socket_power", *rows]))
     (draw,) = results(run, "power_draw")
-    assert "no sample of power_w falls in a step of rank 0: one comes every 20 s" in draw.reason
+    assert "no sample of power_w falls in the steps of rank 0: one comes every 20 s" in draw.reason
 
 
 def test_amd_smi_repeats_its_header_and_is_cut_off(run: Path) -> None:
@@ -309,3 +310,69 @@ def test_a_run_without_samples_says_how_to_take_them(run: Path) -> None:
     for found in results(run, "power_draw", "energy_per_step", "sm_clock", "throttled_time"):
         assert (found.status, found.value) == ("not_measurable", None)
         assert "nvidia-smi" in found.fix
+
+
+CARD = """
+version: 1
+workload:
+  model: {phase: training}
+  hardware:
+    xpu_spec: {type: GPU, model: nvidia_h100_sxm, total_count: 2}
+"""
+PRICE = """
+[[price]]
+device = "H100 SXM"
+price_per_device_hour = 3.6
+currency = "USD"
+date = 2026-03-01
+source = "https://example.org/prices"
+"""
+
+
+def test_a_user_sees_energy_and_cost_from_card_samples_prices_and_traces(run: Path) -> None:
+    nvidia_smi(run, hours=-7)
+    (run / "workload_card.yaml").write_text(CARD)
+    (run / "prices.toml").write_text(PRICE)
+    (run / "run_metadata.json").write_text('{"tokens_per_step": 1000}')
+    names = ("energy_per_token", "throughput_per_watt", "cost_per_step", "cost_per_million_tokens")
+    wanted = " ".join(f"--metric {name}" for name in names)
+    shown = invoke(f"ccl-metrics {run} {wanted} --format json --no-cache")
+    answers = {answer["metric"]: answer for answer in json.loads(shown.stdout)}
+    values = {name: answers[name]["value"] for name in names}
+    # 650 J a step; 2 devices at 0.001 USD a second for a step of 1.5 s
+    expected = {"energy_per_token": 0.65, "throughput_per_watt": 1 / 0.65, "cost_per_step": 0.003}
+    assert values == pytest.approx(expected | {"cost_per_million_tokens": 3.0})
+    cost = answers["cost_per_step"]
+    assert cost["details"]["price_date"] == "2026-03-01"
+    assert "prices.toml" in cost["provenance"]["files"]
+    (run / "prices.toml").write_text(PRICE.replace("date", "day"))
+    again = invoke(f"ccl-metrics {run} --metric cost_per_step --no-cache")
+    assert again.returncode == 3
+    assert "prices.toml contains no usable data" in again.stderr + again.stdout
+
+
+def test_a_serving_benchmark_has_energy_and_cost_of_its_output_tokens(tmp_path: Path) -> None:
+    nvidia_smi(tmp_path)
+    (tmp_path / "workload_card.yaml").write_text(CARD.replace("training", "inference"))
+    (tmp_path / "prices.toml").write_text(PRICE)
+
+    def record(name: str, start_s: float, end_s: float, tokens: int) -> str:
+        start, end = (round((START_S + second) * 1e9) for second in (start_s, end_s))
+        numbers = {"time_to_first_token": 100, "request_latency": (end_s - start_s) * 1000}
+        metrics = {key: {"value": value, "unit": "ms"} for key, value in numbers.items()}
+        metrics["output_sequence_length"] = {"value": tokens, "unit": "tokens"}
+        metadata = {"x_request_id": name, "request_start_ns": start, "request_end_ns": end}
+        metadata["benchmark_phase"] = "profiling"
+        return json.dumps({"metadata": metadata, "metrics": metrics, "error": None})
+
+    lines = [record("a", 0, 2, 40), record("b", 0.5, 3, 10)]
+    (tmp_path / "profile_export.jsonl").write_text("\n".join(lines))
+    names = ("energy_per_output_token", "output_throughput_per_watt", "power_draw")
+    joules, rate, draw, cost = results(tmp_path, *names, "cost_per_million_output_tokens")
+    assert joules.value == pytest.approx(sum(JOULES) / 50)
+    assert rate.value == pytest.approx(50 / sum(JOULES))
+    assert draw.value == pytest.approx(sum(JOULES) / 3 / 2)
+    # 0.002 USD a second for 3 s and 50 tokens
+    assert cost.value == pytest.approx(0.006 / 50 * 1e6)
+    assert {"smi.csv", "workload_card.yaml"} <= {*joules.provenance.files}
+    assert {"prices.toml", "workload_card.yaml"} <= {*cost.provenance.files}

@@ -62,13 +62,32 @@ def test_local_times_of_no_zone_are_refused(minutes: int) -> None:
 def test_a_sample_at_the_very_start_of_a_step_is_in_it_and_one_at_the_very_end_is_not() -> None:
     early, late = ({START_S + second: 1.0 for second in pair} for pair in ((-2, 0), (3, 5)))
     assert joined(series(early), step(0, 3)).findings[0].count == 1
-    with pytest.raises(NotMeasurable, match="falls in a step of rank 0: one comes every 2 s"):
+    with pytest.raises(NotMeasurable, match="falls in the steps of rank 0: one comes every 2 s"):
         joined(series(late), step(0, 3))
 
 
 def test_samples_of_another_hour_say_how_far_they_are() -> None:
-    with pytest.raises(NotMeasurable, match=r"do not overlap in time \(they end 60 s from the first step\)"):
-        joined(series({START_S - 70: 1.0, START_S - 60: 1.0}), step(0, 3))
+    for apart in ({START_S - 70: 1.0, START_S - 60: 1.0}, {START_S + 63: 1.0, START_S + 70: 1.0}):
+        with pytest.raises(NotMeasurable, match=r"do not overlap in time \(they are 60 s apart\)"):
+            joined(series(apart), step(0, 3))
+
+
+def test_steps_on_another_clock_than_the_wall_s_are_refused() -> None:
+    boot = {"trace": 0, "rank": 0, "device_start_ns": 5 * SECOND, "device_end_ns": 8 * SECOND}
+    for is_local in (False, True):
+        with pytest.raises(
+            NotMeasurable, match="times of the steps are not those of a wall clock"
+        ) as refused:
+            joined(series({START_S: 1.0, START_S + 5: 1.0}, is_local=is_local), boot)
+        assert "torch.profiler" in refused.value.fix
+
+
+def test_a_rank_that_was_sampled_and_not_traced_is_left_out() -> None:
+    other = SampleSeries(SampledDevice("log.csv", index=1), "power_w", False, [START_S * SECOND], [9.0])
+    own = series({0: 1.0, 1: 2.0}, shift_s=START_S)
+    samples = DeviceSamples((own, other), {"log.csv#0": 0, "log.csv#1": 1})
+    found = monitored(samples, "power_w", pl.DataFrame([step(0, 3)]), pl.DataFrame())
+    assert (list(found.series), found.devices) == ([0], 2)
 
 
 @pytest.mark.parametrize(("count", "is_doubtful"), [(1, True), (9, True), (10, False), (11, False)])

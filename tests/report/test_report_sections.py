@@ -12,7 +12,7 @@ from ccl_bench.report.sections.headline import findings, headline
 from ccl_bench.report.sections.kernels import kernels
 from ccl_bench.report.sections.memory import memory
 from ccl_bench.report.sections.pipeline import pipeline
-from ccl_bench.report.sections.serving import serving
+from ccl_bench.report.sections.serving import PARTS, serving
 from ccl_bench.report.sections.steps import steps, time_breakdown
 from ccl_bench.report.sections.training import experts, training
 from ccl_bench.report.sections.waiting import waiting
@@ -358,6 +358,36 @@ def test_serving_has_percentiles_and_a_curve_through_all_of_them() -> None:
     assert [point["y"] for point in _values(chart.spec)] == [float(share) for share in range(100)]
     assert chart.summary == "Half of them take at most 50 s, 99 % at most 99 s."
     assert rows(section.tables[0]) == [["Time to first token", "50 s", "50 s", "99 s", "100 s"]]
+
+
+def test_serving_shows_what_the_time_per_token_is_made_of() -> None:
+    pieces = dict.fromkeys(PARTS, 0.0) | {"kernels": 9.1e-3, "waiting": 2.2e-3, "host_between_passes": 3.6e-3}
+    section = serving(
+        looked(
+            ok(
+                "decode_period",
+                14.9e-3,
+                sentence="A token every 14.9 ms: 9.1 ms kernels",
+                pieces_s=pieces,
+                pieces_pct={name: 100 * time / 14.9e-3 for name, time in pieces.items()},
+                passes={"decode": 12, "prefill": 1},
+                passes_left_out={"ramp": 3, "between answers": 0},
+                client={"not_compared": "pp is 2", "trace_from_s": 30.0, "trace_until_s": 31.5},
+            ),
+            ok("decode_step_time", 11.3e-3, distribution_s={"mean": 11.3e-3}),
+        )
+    )
+    assert section.notes == (
+        "A token every 14.9 ms: 9.1 ms kernels.",
+        "TPOT is not divided: pp is 2.",
+        "The trace covers 30 s to 31.5 s of the benchmark, from the first request sent.",
+    )
+    assert rows(section.tables[1]) == [
+        ["Kernels", "9.1 ms", "61.1"],
+        ["Communication, waiting for other ranks", "2.2 ms", "14.8"],
+        ["Host, between passes", "3.6 ms", "24.2"],
+    ]
+    assert section.tables[1].note == "Passes of all ranks: 12 decode, 1 prefill. Left out: 3 (ramp)."
 
 
 def test_a_long_loss_curve_is_thinned_and_keeps_its_last_value() -> None:

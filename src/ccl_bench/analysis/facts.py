@@ -59,6 +59,8 @@ class Facts:
     """`training` or `inference`."""
     framework: Fact[str] | None = None
     """Training framework or inference engine, which decides how ranks lie in the mesh."""
+    price_per_device_hour: Fact[float] | None = None
+    """Price of one device for one hour, US dollars."""
     devices_per_node: Fact[int] | None = None
     """Devices in one node."""
     scale_up_gbps: Fact[float] | None = None

@@ -16,6 +16,7 @@ from ccl_bench.comparison.load_results import load_results
 from ccl_bench.comparison.run_results import RunResults
 from ccl_bench.comparison.step_breakdown import DIVIDED_METRICS
 from ccl_bench.comparison.thresholds import parse_threshold
+from ccl_bench.evaluate.sweep import sweep_or_reason
 from ccl_bench.report.render import Form, form_of
 from ccl_bench.result.step_choice import step_choice
 
@@ -79,7 +80,8 @@ def compare(
         if isinstance(each, MeasuredRun):
             results = {result.metric: result for result in each.results(measured)}
             card_fields = fields_of(each.run.documents.card, each.facts)
-            sides.append(RunResults(each.place, results, card_fields))
+            sweep = sweep_or_reason(each.run, **each.reading)
+            sides.append(RunResults(each.place, results, card_fields, *sweep))
         else:
             sides.append(
                 load_results(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.api.charts import Chart
+    from ccl_bench.api.sweep import ServingSweep
     from ccl_bench.api.tables import RunTables
     from ccl_bench.base.findings import Issue
     from ccl_bench.engine import Progress
@@ -192,6 +193,17 @@ class MeasuredRun:
     def diagnose(self) -> Diagnosed:
         """Return the verdict, the causes of lost time, and the gain of each fix."""
         return self._diagnosed
+
+    def sweep(self) -> ServingSweep:
+        """Return the serving sweep of the run: its results of one configuration under several loads.
+
+        Raises NotMeasurable if the run has fewer than two results, or results of different configurations or
+        lengths, or of an unknown load.
+        """
+        from ccl_bench.api.sweep import ServingSweep
+        from ccl_bench.evaluate.sweep import sweep_of_run
+
+        return ServingSweep(sweep_of_run(self.run, **self.reading))
 
     def hang(self) -> Hang:
         """Return the analysis of a hang: the missing ranks, from the dumps of torch's Flight Recorder.

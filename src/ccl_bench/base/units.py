@@ -13,3 +13,6 @@ ROUNDING_NS = 2_000
 
 GIGA = 1e9
 """Bytes of a GB, and as many of anything else: 10^9, never 2^30."""
+
+FIRST_WALL_CLOCK_NS = 946_684_800 * SECOND_NS
+"""The year 2000: earlier times are not those of a wall clock; they may count from the start of a host."""

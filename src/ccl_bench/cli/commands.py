@@ -85,6 +85,10 @@ COMMANDS = {
         "publish.runs:publish_app",
         "Publish a run: its card, results, report as data, and provenance.",
     ),
+    "import": (
+        "publish.reported:app",
+        "Import rows that others published into a board, as reported elsewhere, with their source.",
+    ),
     "serve": (
         "publish.leaderboard:serve_app",
         "Serve published runs as a leaderboard until stopped with Ctrl-C.",
@@ -119,6 +123,10 @@ COMMANDS = {
         "Verify who published a bundle and that none of its files changed since, without a network.",
     ),
     "audit": ("publish.trust:audit_app", "Audit a leaderboard: its log, and every run against the log."),
+    "review": (
+        "publish.review:app",
+        "Review a merge request to a board in git: check its bundles, rank them, and write a comment.",
+    ),
     "backup": (
         "publish.leaderboard:backup_app",
         "Copy a leaderboard into a new directory while it is served: runs, traces, settings, index.",

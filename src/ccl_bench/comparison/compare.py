@@ -14,6 +14,7 @@ from ccl_bench.comparison.comparability import Comparability, judge_comparabilit
 from ccl_bench.comparison.noise import CONFIDENCE
 from ccl_bench.comparison.run_results import is_same_work
 from ccl_bench.comparison.step_breakdown import Attribution, attribute_step
+from ccl_bench.comparison.sweeps import SweepChange, compare_sweeps
 from ccl_bench.comparison.thresholds import Judgement, judge_threshold
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Pair:
     attribution: Attribution | None = None
     """Breakdown of the change of the step; None if details are missing or the runs not comparable."""
     judgements: tuple[Judgement, ...] = ()
+    sweep: SweepChange | None = None
+    """Throughput at equal interactivity; None if neither is a serving sweep, or they are not comparable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,10 @@ class Comparison:
         outcomes = {judgement.outcome for pair in self.pairs for judgement in pair.judgements}
         if "crossed" in outcomes:
             return CROSSED
-        are_apart = any(pair.comparability.verdict == "not comparable" for pair in self.pairs)
+        are_apart = any(
+            pair.comparability.verdict == "not comparable" or (pair.sweep and pair.sweep.refused)
+            for pair in self.pairs
+        )
         return NOT_JUDGED if are_apart or "not judged" in outcomes else 0
 
 
@@ -88,7 +94,8 @@ def compare_runs(
         changed = find_changes(*results, names, are_comparable=are_comparable, tolerance=tolerance)
         judged = judge_shares(changed, attribution, tolerance)
         judgements = tuple(judge_threshold(limit, judged) for limit in thresholds)
-        pairs.append(Pair(other.name, comparability, judged, attribution, judgements))
+        sweep = compare_sweeps(baseline, other) if are_comparable else None
+        pairs.append(Pair(other.name, comparability, judged, attribution, judgements, sweep))
     return Comparison(baseline.name, tuple(pairs), tolerance)
 
 

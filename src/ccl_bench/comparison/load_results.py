@@ -12,6 +12,7 @@ from ccl_bench.comparison.baselines import PREFIX, RESULTS, baseline_path
 from ccl_bench.comparison.comparability import fields_of
 from ccl_bench.comparison.run_results import RunResults
 from ccl_bench.evaluate.compute import evaluate
+from ccl_bench.evaluate.sweep import sweep_or_reason
 from ccl_bench.result import from_json
 from ccl_bench.result.step_choice import EVERY_STEP
 from ccl_bench.run import discover_run, open_run
@@ -62,7 +63,8 @@ def load_results(
         return RunResults(place, side.results, _fields(beside)) if is_own else side
     run = open_run(place, profile_mode=profile_mode, choice=choice)
     computed = evaluate(run, names, jobs=jobs, use_cache=use_cache, progress=progress)
-    return RunResults(place, _by_name(computed), _fields(run))
+    sweep = sweep_or_reason(run, jobs=jobs, use_cache=use_cache, progress=progress)
+    return RunResults(place, _by_name(computed), _fields(run), *sweep)
 
 
 def _fields(run: Run) -> Fields:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ccl_bench.comparison.comparability import Fields
     from ccl_bench.result import Result
+    from ccl_bench.result.sweep import Sweep
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,10 @@ class RunResults:
     results: dict[str, Result]
     fields: Fields = field(default_factory=dict)
     """Fields of its card and metadata."""
+    sweep: Sweep | None = None
+    """Its results of a serving benchmark under several loads."""
+    why_no_sweep: str = ""
+    """Why several results form no sweep."""
 
     @property
     def traces(self) -> frozenset[str]:

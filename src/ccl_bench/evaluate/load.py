@@ -202,6 +202,7 @@ def stated_inputs(run: Run) -> dict[str, Any]:
         "nccl_tests": documents.nccl_tests,
         "communication_library": _stated_library(documents),
         "device_samples": documents.device_samples,
+        "prices": documents.prices,
     }
     recorded = chosen_step_times(documents, run.choice)
     if recorded is not None:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.bandwidth import WAIT_FREE
 from ccl_bench.analysis.communication.stragglers import waits_by_rank_and_step
+from ccl_bench.analysis.serving.sweep import TABLES as SWEEP_TABLES
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.evaluate.drill_down import LISTED_WITH, drill_down
 from ccl_bench.evaluate.inspect import inspect_with_tables
 from ccl_bench.evaluate.strip import STRIP_TABLES, strip
+from ccl_bench.evaluate.sweep import reason_if_none
 from ccl_bench.metrics.bandwidth_utilization import KINDS
 from ccl_bench.metrics.shared.ceiling import REACHES, with_ceiling
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
@@ -270,7 +272,7 @@ DRAWN_WITH = {
 
 DRAWN_TABLES = tuple(DRAWN_WITH)
 
-REPORT_TABLES = (*DRAWN_TABLES, *STRIP_TABLES)
+REPORT_TABLES = (*DRAWN_TABLES, *STRIP_TABLES, *SWEEP_TABLES)
 """Tables that a report needs in addition to those of its metrics."""
 
 _NOT_DRAWN = {"nsys-used", OTHER_SOURCE}
@@ -333,5 +335,6 @@ def report_data_of(inspection: Inspection, results: list[Result], evidence: Load
         devices,
         strip(inputs, facts) if has_strip else None,
         drill_down(tables, inputs["breakdown"].height),
+        *reason_if_none(inputs),
     )
     return ReportData(inspection, results, series)

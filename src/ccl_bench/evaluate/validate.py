@@ -75,7 +75,9 @@ def _reader(path: Path) -> tuple[str, Callable[[Path], Reading[Any]]] | None:
         return None
     if path.suffix.lower() in {".yaml", ".yml"}:
         return kinds.CARD.name, _card
-    kind = kinds.TRAIN_CONFIG if path.suffix.lower() == ".toml" else kinds.kind_of(path)
+    kind = kinds.kind_named(path.name)
+    if kind is None:
+        kind = kinds.TRAIN_CONFIG if path.suffix.lower() == ".toml" else kinds.kind_of(path)
     return (kind.name, kind.read) if kind else None
 
 

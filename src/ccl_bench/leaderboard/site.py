@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +13,12 @@ from sqlalchemy import select
 from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError, InputError, UsageError
 from ccl_bench.base.text import INERT_PATTERN_ONCE, shown_json
-from ccl_bench.leaderboard.bundle.format import LISTED, SHOWN, open_bundle
+from ccl_bench.leaderboard.bundle.format import LISTED, open_bundle
+from ccl_bench.leaderboard.pages.answer import question_page
 from ccl_bench.leaderboard.pages.compare import best_pair, compare_page
 from ccl_bench.leaderboard.pages.feed import runs_feed
-from ccl_bench.leaderboard.pages.links import SiteLinks
+from ccl_bench.leaderboard.pages.gaps import gaps_page
+from ccl_bench.leaderboard.pages.links import SHORT_ID, SiteLinks, question_name
 from ccl_bench.leaderboard.pages.reference import metrics_page
 from ccl_bench.leaderboard.pages.render import (
     ASSETS,
@@ -26,11 +28,13 @@ from ccl_bench.leaderboard.pages.render import (
     number_cell,
     render_page,
 )
+from ccl_bench.leaderboard.pages.reported import source_page
 from ccl_bench.leaderboard.pages.run import full_report, published_run_page
 from ccl_bench.leaderboard.pages.table import HEADINGS, PHASES, table_page
 from ccl_bench.leaderboard.pages.titles import metric_hint, metric_title
 from ccl_bench.leaderboard.pages.workload import workload_page, workloads_page
 from ccl_bench.leaderboard.store import query_result
+from ccl_bench.leaderboard.store.answers import every_question
 from ccl_bench.leaderboard.store.columns import (
     AXES,
     EXPORT_FIELDS,
@@ -42,6 +46,7 @@ from ccl_bench.leaderboard.store.columns import (
 from ccl_bench.leaderboard.store.parquet_export import write_parquet
 from ccl_bench.leaderboard.store.query import RunQuery, complete_query, default_columns
 from ccl_bench.leaderboard.store.query_result import export_csv, export_json
+from ccl_bench.leaderboard.store.reported_rows import STATE
 from ccl_bench.leaderboard.store.rows import number_rows
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
 from ccl_bench.report.render.html import LIBRARY
@@ -57,7 +62,10 @@ if TYPE_CHECKING:
 __all__ = ["WrittenSite", "write_site"]
 
 
-_HIDDEN = {"history_stamp", "has_report", "superseded_by", "is_listed"}
+_HIDDEN = {"history_stamp", "has_report", "superseded_by", "is_listed", "curve"}
+"""Columns that no page of the script shows."""
+_PAGES = 3
+"""Pages of a phase that need no script: every published run has a page, and `runs.parquet` has every row."""
 
 
 def data_scripts(connection: Connection) -> Iterator[tuple[str, str]]:
@@ -79,27 +87,31 @@ def data_scripts(connection: Connection) -> Iterator[tuple[str, str]]:
         "sortedBy": SORTED_BY,
         "labels": FILTER_LABELS,
         "headings": HEADINGS,
-        "listed": [state.value for state in LISTED],
+        "listed": [*(state.value for state in LISTED), STATE],
         "badges": BADGES,
         "directions": DIRECTIONS,
         "fields": EXPORT_FIELDS,
         "formula": INERT_PATTERN_ONCE,
     }
     yield "site.js", _assignment("site", site)
-    statement = select(RUNS).where(RUNS.c.state.in_([state.value for state in SHOWN])).order_by(RUNS.c.id)
+    statement = select(RUNS).where(RUNS.c.state.in_(query_result.SHOWN_STATES)).order_by(RUNS.c.id)
     runs = [dict(row) for row in connection.execute(statement).mappings()]
+    places = {run["id"]: place for place, run in enumerate(runs)}
+    for run in runs:
+        if run["source"]:
+            # The script searches in its other columns, and the source has a page.
+            run |= {"searched": None, "submitter": None, "name": None, "id": run["id"][:SHORT_ID]}
     workloads = connection.execute(select(WORKLOADS).order_by("key")).mappings().all()
     workload_places = {workload["key"]: place for place, workload in enumerate(workloads)}
     run_data = {
         "workloads": [{name: each[name] for name in ("key", "label", "size")} for each in workloads],
         "rows": [
-            {name: value for name, value in run.items() if name not in _HIDDEN}
+            {name: value for name, value in run.items() if name not in _HIDDEN and value not in (None, "")}
             | {"row": row, "workload": workload_places[run["workload"]]}
             for row, run in enumerate(runs)
         ],
     }
     yield "runs.js", _assignment("runs", run_data)
-    places = {run["id"]: place for place, run in enumerate(runs)}
     for number, metric in enumerate(metrics):
         values = _number_data(connection, metric, places)
         yield f"numbers/{number}.js", _assignment(f"numbers[{_literal(metric)}]", values)
@@ -119,7 +131,9 @@ def _number_data(connection: Connection, metric: str, places: dict[str, int]) ->
         cell = number_cell(metric, number)
         if row["run"] in places:
             kind = kinds.setdefault((number.revision, number.unit, number.measured), len(kinds))
-            item = [number.value, cell.text, number.place, number.ranked, kind]
+            # What others reported has a file with every digit.
+            value = number.value if number.revision else float(f"{number.value:.6g}")
+            item = [value, cell.text, number.place, number.ranked, kind]
             apart = [cell.note, bool(number.errors)]
             items[places[row["run"]]] = [*item, *apart] if any(apart) else item
     return items
@@ -135,6 +149,8 @@ def _literal(value: Any) -> str:
 
 
 _TOP = SiteLinks()
+_PUBLISHED = RunQuery(origin="published")
+"""What the files for spreadsheets hold: rows reported elsewhere would make them larger than all pages."""
 _DRAW_FIX = "withdraw the run, and report this with its identifier"
 
 MARK = ".ccl-bench-site"
@@ -186,12 +202,13 @@ class _SiteWriter:
         self._files = 0
         self._left_out: list[CclBenchError] = []
         self._has_reports = False
+        self._known: SiteLinks | None = None
 
     def write(self, progress: Progress | None) -> WrittenSite:
         """Write everything, runs first, so that a damaged run is listed nowhere."""
         with self._store.engine.connect() as connection:
             runs = query_result.public_run_ids(connection)
-            below = SiteLinks(up="../", phases=query_result.count_phases(connection))
+            below = self._links(connection, "../")
         damaged: dict[str, CclBenchError] = {}
         for done, run in enumerate(runs, start=1):
             try:
@@ -218,12 +235,12 @@ class _SiteWriter:
         """Write the pages about several runs."""
         with self._store.engine.connect() as connection:
             phases = query_result.count_phases(connection)
-            top, below = SiteLinks(phases=phases), SiteLinks(up="../", phases=phases)
+            top, below = self._links(connection), self._links(connection, "../")
             for phase in PHASES:
                 count = sum(phases.values()) if phase == "any" else phases.get(phase, 0)
                 if not count and phase != "any":
                     continue
-                for place in range(1, max(1, -(-count // RunQuery().size)) + 1):
+                for place in range(1, min(_PAGES, max(1, -(-count // RunQuery().size))) + 1):
                     query = RunQuery.model_validate({"phase": phase, "page": place})
                     self._page(top.table(query), partial(table_page, connection, query, top), top)
             workloads = query_result.list_workloads(connection)
@@ -232,6 +249,12 @@ class _SiteWriter:
                 runs = query_result.runs_of_workload(connection, workload["key"])
                 draw = partial(workload_page, workload, runs, below)
                 self._page(top.workload(workload["key"]), draw, below)
+            for asked, name in top.questions.items():
+                draw = partial(question_page, connection, RunQuery.model_validate(dict(asked)), below)
+                self._page(name, draw, below)
+            for source, rows in query_result.list_sources(connection):
+                self._write(top.source(source.name), source_page(source, rows, below))
+            self._write(top.gaps(), gaps_page(connection, top))
             for path, text in data_scripts(connection):
                 self._write(f"data/{path}", text)
             metrics = query_result.measured_metrics(connection)
@@ -240,11 +263,28 @@ class _SiteWriter:
         self._write("compare.html", compare_page([], top, offered=offered))
         self._write("metrics.html", metrics_page(top))
         self._write("feed.atom", feed)
-        self._write("runs.csv", export_csv(self._store.engine, RunQuery(), metrics))
-        self._write("runs.json", export_json(self._store.engine, RunQuery()))
+        for name, lines in (
+            ("runs.csv", export_csv(self._store.engine, _PUBLISHED, metrics)),
+            ("runs.json", export_json(self._store.engine, _PUBLISHED)),
+        ):
+            self._write(name, lines)
         with (self._folder / "runs.parquet").open("wb") as stream:
             write_parquet(self._store.engine, RunQuery(), metrics, stream)
         self._files += 1
+
+    def _links(self, connection: Connection, up: str = "") -> SiteLinks:
+        """Return the addresses of the site's pages, seen from a folder."""
+        if self._known is None:
+            by_source = select(RUNS.c.id, RUNS.c.source).where(RUNS.c.source.is_not(None))
+            sources = {run[:SHORT_ID]: source for run, source in connection.execute(by_source)}
+            questions = {
+                tuple(sorted(each.items())): f"questions/{question_name(**each)}.html"
+                for each in every_question(connection)
+            }
+            self._known = SiteLinks(
+                phases=query_result.count_phases(connection), sources=sources, questions=questions
+            )
+        return replace(self._known, up=up)
 
     def _run(self, run: str, to: SiteLinks) -> None:
         """Write the pages of a run and copy its bundle; raise InputError if it is damaged."""

@@ -1,34 +1,40 @@
-"""Metrics from monitoring tools: power, energy, clocks, throttling, temperature and NVLink."""
+"""Metrics from monitoring tools: power, clocks, throttling, temperature and NVLink."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.analysis.facts import needed_tokens_per_step
 from ccl_bench.base.errors import NotMeasurable
-from ccl_bench.base.units import GIGA, SECOND_NS
+from ccl_bench.base.units import GIGA
 from ccl_bench.catalog import load_data
 from ccl_bench.metrics import Measurement, metric
+from ccl_bench.metrics.shared.energy import POWER, energy_of_benchmark
 from ccl_bench.metrics.shared.monitored import inside, mean_in, monitored
 from ccl_bench.metrics.shared.per_step import RECORD, label, need_rows, window_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.base.lazy_imports import pl
     from ccl_bench.metrics.shared.monitored import Monitored, Rank
     from ccl_bench.side_files import DeviceSamples
-    from ccl_bench.side_files.device_samples import SampleSeries
-
-POWER, ENERGY = "power_w", "energy_j"
 
 LEAST_COVERED = 0.5
 """Share of the time of steps that samples must cover: below it, more of the mean is assumed than sampled."""
 
 
-@metric(unit="W", better="lower")
+def _power_of_benchmark(
+    device_samples: DeviceSamples | None,
+    requests: pl.DataFrame,
+    serving_statistics: pl.DataFrame,
+    facts: Facts,
+) -> Measurement:
+    """Return the mean power of a device over the time of a serving benchmark."""
+    energy = energy_of_benchmark(device_samples, requests, serving_statistics, facts)
+    watts = energy.total_j / energy.window_s / len(energy.per_device_j)
+    return Measurement(watts, energy.details, energy.window, findings=energy.findings)
+
+
+@metric(unit="W", better="lower", otherwise=(_power_of_benchmark,))
 def power_draw(
     device_samples: DeviceSamples | None, steps: pl.DataFrame, device_used: pl.DataFrame
 ) -> Measurement:
@@ -36,6 +42,7 @@ def power_draw(
 
     Formula:
         power_draw = integral of power over steps / time of steps, mean over ranks
+        of a run without steps: energy over the time of its serving benchmark / time / devices
 
         between samples, power changes evenly.
 
@@ -49,78 +56,6 @@ def power_draw(
     """
     samples = _of(device_samples, POWER, steps, device_used)
     return _mean(samples, steps, "w", lambda points: {"max_w": max(value for _, value in points)})
-
-
-@metric(unit="J", better="lower")
-def energy_per_step(
-    device_samples: DeviceSamples | None, steps: pl.DataFrame, device_used: pl.DataFrame, facts: Facts
-) -> Measurement:
-    """Energy that all devices of the job take for one step.
-
-    Formula:
-        energy_per_step = sum over ranks of (integral of power over steps / number of steps)
-
-        from the devices' own counters of energy where they were sampled.
-
-    Caveats:
-        Hosts, network and cooling are not in it. Every rank must have samples. See `power_draw`.
-
-    Reference:
-        MLPerf Power measures whole systems instead; DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION.
-    """
-    need_rows(steps, "steps", RECORD)
-    counted = device_samples is not None and any(s.quantity == ENERGY for s in device_samples.series)
-    quantity = ENERGY if counted else POWER
-    samples = _of(device_samples, quantity, steps, device_used)
-    ranks = facts.world_size.value if facts.world_size else steps["rank"].n_unique()
-    if len(samples.series) < ranks:
-        sampled = f"only {len(samples.series)} of {ranks} ranks have samples and a trace"
-        fix = "sample every device, and keep the traces of all ranks"
-        raise NotMeasurable(f"{sampled}; the energy of the job needs all", fix=fix)
-    joules: dict[Rank, float] = {}
-    for rank, series in samples.series.items():
-        windows = samples.windows[rank]
-        if counted:
-            energy = _counted(series, windows)
-        else:
-            mean, covered = mean_in(series, windows)
-            _need_covered({rank: covered})
-            energy = mean * sum(end - start for start, end in windows) / SECOND_NS
-        joules[rank] = energy / (steps if rank is None else steps.filter(steps["rank"] == rank)).height
-    details: dict[str, Any] = {
-        "per_rank_j": {label(rank): value for rank, value in joules.items()},
-        "source": "counters of energy" if counted else "samples of power",
-        "devices": len(joules),
-        "rank_source": samples.how,
-    }
-    return Measurement(sum(joules.values()), details, window_of(steps), _numbers(joules), samples.findings)
-
-
-@metric(unit="J/token", better="lower")
-def energy_per_token(
-    device_samples: DeviceSamples | None, steps: pl.DataFrame, device_used: pl.DataFrame, facts: Facts
-) -> Measurement:
-    """Energy that all devices of the job take for one token.
-
-    Formula:
-        energy_per_token = energy_per_step / tokens_per_step
-
-    Caveats:
-        The caveats of `energy_per_step` apply, and for the tokens in a step those of
-        `throughput_tokens_sec`.
-
-    Reference:
-        Joules per token as serving benchmarks report them, over devices only.
-    """
-    tokens = needed_tokens_per_step(facts)
-    energy = energy_per_step(device_samples, steps, device_used, facts)
-    details = {
-        **energy.details,
-        "energy_per_step_j": energy.value,
-        "tokens_per_step": tokens.value,
-        "tokens_per_step_source": tokens.source,
-    }
-    return Measurement(energy.value / tokens.value, details, energy.window, energy.ranks, energy.findings)
 
 
 @metric(unit="MHz", better="higher")
@@ -276,23 +211,6 @@ def _need_covered(covered: dict[Rank, float]) -> None:
         raise NotMeasurable(
             f"samples cover {share} of the steps of rank {label(least)}", fix="sample the whole recording"
         )
-
-
-def _counted(series: SampleSeries, windows: Sequence[tuple[int, int]]) -> float:
-    """Return the increase of an energy counter over intervals."""
-    if any(later < earlier for earlier, later in zip(series.values, series.values[1:], strict=False)):
-        raise NotMeasurable("the energy counter was reset while it was sampled", fix="sample power as well")
-    if windows[0][0] < series.times_ns[0] or windows[-1][1] > series.times_ns[-1]:
-        raise NotMeasurable("energy samples do not cover the steps", fix="sample the whole recording")
-    return sum(_at(series, end) - _at(series, start) for start, end in windows)
-
-
-def _at(series: SampleSeries, time: int) -> float:
-    """Return the value at a time between samples."""
-    place = max(bisect_left(series.times_ns, time), 1)
-    left, right = series.times_ns[place - 1], series.times_ns[place]
-    share = (time - left) / (right - left)
-    return series.values[place - 1] + share * (series.values[place] - series.values[place - 1])
 
 
 def _numbers(by_rank: dict[Rank, float]) -> list[int]:

@@ -20,6 +20,7 @@ from ccl_bench.report.sections.reference import definitions, reference
 from ccl_bench.report.sections.serving import serving
 from ccl_bench.report.sections.steps import steps, time_breakdown
 from ccl_bench.report.sections.strip import strip
+from ccl_bench.report.sections.sweep import sweep
 from ccl_bench.report.sections.training import experts, training
 from ccl_bench.report.sections.waiting import waiting
 from ccl_bench.report.verdict import quality, verdict
@@ -80,7 +81,7 @@ SECTIONS = (
     experts,
     training,
 )
-"""Sections in the order of the page."""
+"""Sections of every page, in order; that on a serving sweep precedes them where there is one."""
 
 
 def report_page(observed: ReportData, *, why: bool = False) -> Page:
@@ -91,7 +92,8 @@ def report_page(observed: ReportData, *, why: bool = False) -> Page:
     context = context_of(observed, why=why)
     on_top = headline(context)
     metrics_on_top = {tile.metric for tile in on_top}
-    sections = [section(context) for section in SECTIONS]
+    has_results = observed.series.sweep or observed.series.why_no_sweep
+    sections = [section(context) for section in (*((sweep,) if has_results else ()), *SECTIONS)]
     return Page(
         title(observed.inspection),
         tuple((name, text) for name, text in identity(observed.inspection) if text),

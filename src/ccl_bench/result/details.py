@@ -370,6 +370,49 @@ class ServingDetails(TypedDict, total=False):
     """Least time, every percentile, longest time."""
 
 
+class ClientDetails(TypedDict, total=False):
+    """The client's time per token beside the passes of a trace."""
+
+    tpot_s: float
+    tpot_meanwhile_s: float
+    """Of the requests that were in progress while the trace was recorded."""
+    requests_meanwhile: int
+    trace_from_s: float
+    """When the passes of the trace begin, since the first request was sent, s."""
+    trace_until_s: float
+    clocks: str
+    divided_s: float
+    """The time per token that the pieces and `outside_of_passes_s` add up to."""
+    outside_of_passes_s: float
+    not_compared: str
+    """Why the time per token is not divided into pieces."""
+
+
+class DecodePeriodDetails(TypedDict):
+    """Details of `decode_period`."""
+
+    sentence: str
+    pieces_s: dict[str, float]
+    """Piece → its part of the time between two tokens, mean over ranks, s."""
+    pieces_pct: dict[str, float]
+    decode_pass_s: float
+    """From the start of a pass that only decodes to that of the next pass, mean over passes and ranks."""
+    per_rank_s: dict[str, float]
+    distribution_s: dict[str, float]
+    requests_in_a_pass: dict[str, float]
+    tokens_in_a_pass: NotRequired[dict[str, float]]
+    passes: dict[str, int]
+    """Phase → passes in steady state, all ranks."""
+    passes_left_out: dict[str, int]
+    passes_with_graphs: int
+    """Passes that only decode in which a CUDA graph ran."""
+    exposed_communication_s: dict[str, float]
+    efficiency_pct: NotRequired[dict[str, float]]
+    """Collective → time of the reference as a share of its transfer."""
+    without_reference: NotRequired[str]
+    client: NotRequired[ClientDetails]
+
+
 class MfuDetails(TypedDict):
     """Details of `mfu`."""
 

@@ -16,6 +16,7 @@ from ccl_bench.result import Result  # noqa: TC001
 from ccl_bench.result.diagnosis import Diagnosed  # noqa: TC001
 from ccl_bench.result.drill_down import DrillDown, Strip
 from ccl_bench.result.inspection import Inspection  # noqa: TC001 (msgspec reads the types of fields)
+from ccl_bench.result.sweep import Sweep  # noqa: TC001
 
 SCHEMA_VERSION = 1
 
@@ -166,6 +167,10 @@ class Series:
     """Activity of every rank in one step."""
     drill_down: DrillDown = field(default_factory=DrillDown)
     """Consumers of time and memory."""
+    sweep: Sweep | None = None
+    """Results of a serving benchmark under several loads."""
+    why_no_sweep: str = ""
+    """Why several results form no sweep; empty if there is at most one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         MemoryStats,
         MoeAssignments,
         NcclTests,
+        Prices,
         RankStepTimes,
         RunMetadata,
         RunStepTimes,
@@ -51,6 +52,7 @@ class RunDocuments:
     """Of all files that hold some, together, as the next two."""
     nccl_tests: NcclTests | None = None
     device_samples: DeviceSamples | None = None
+    prices: Prices | None = None
     files: dict[Path, str] = field(default_factory=dict)
     """What each file was read as."""
     limits: dict[Path, str] = field(default_factory=dict)

@@ -180,6 +180,7 @@ def _from_card(card: Card | None) -> Source:
         request_rate=_text(serving.request_rate),
         **serving.model_dump(include={"num_prompts", "max_concurrency", "max_tokens"}),
         device=device.model if device.type is None or str(device.type).upper() != "CPU" else None,
+        price_per_device_hour=card.hardware.price_per_device_hour,
         precision=_text(model.precision),
         phase=_text(model.phase),
         framework=card.framework.name,

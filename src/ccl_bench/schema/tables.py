@@ -430,6 +430,17 @@ _TABLES = (
         statistic=("String", "`mean`, `p50`, ..., `std`; `total` where there is one number"),
         value=("Float64", "value, in s where it is a time"),
     ),
+    _table(
+        "serving_settings",
+        "One setting of a serving benchmark other than its load, as the result or the file's name states it.",
+        benchmark=_BENCHMARK,
+        tool=_TOOL,
+        setting=(
+            "String",
+            "`model`, `engine`, `precision`, `input_tokens`, `tp`, `prefill_devices`, ...; one value each",
+        ),
+        value=("String", "value as text"),
+    ),
 )
 
 TABLES: Mapping[str, Table] = MappingProxyType({table.name: table for table in _TABLES})

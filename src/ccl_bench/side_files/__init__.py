@@ -1,4 +1,4 @@
-"""Side files of a run: step times, memory counters, losses, experts, metadata, configuration.
+"""Side files of a run: step times, memory counters, losses, experts, prices, metadata, configuration.
 
 Each module reads one kind of file and reports every mistake in it at once; `kinds` declares what it gives.
 """
@@ -19,6 +19,7 @@ from ccl_bench.side_files.nccl_tests import (
     nccl_tests_in_text,
     read_nccl_tests,
 )
+from ccl_bench.side_files.prices import DevicePrice, Prices, read_prices
 from ccl_bench.side_files.step_times import RankStepTimes, RunStepTimes, read_rank_step_times, read_step_times
 from ccl_bench.side_files.torchtitan import (
     TrainConfig,
@@ -33,12 +34,14 @@ __all__ = [
     "MEMORY_FILE_NAMES",
     "MOE_FILE_PATTERN",
     "DeviceMemory",
+    "DevicePrice",
     "DeviceSamples",
     "ExpertTokens",
     "MemoryStats",
     "MoeAssignments",
     "NcclTests",
     "Point",
+    "Prices",
     "RankStepTimes",
     "RunMetadata",
     "RunStepTimes",
@@ -59,6 +62,7 @@ __all__ = [
     "read_metadata",
     "read_moe_assignments",
     "read_nccl_tests",
+    "read_prices",
     "read_rank_step_times",
     "read_step_times",
     "read_train_config",

@@ -16,6 +16,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
+from ccl_bench.base.units import FIRST_WALL_CLOCK_NS
 from ccl_bench.card.yaml_tree import IssueLog, Reading, shown
 from ccl_bench.catalog import load_data
 from ccl_bench.side_files.json_file import json_value
@@ -45,6 +46,12 @@ class SampledDevice:
     index: int | None = None
     """Its number on the host, as the tool counts."""
     uuid: str = ""
+
+    @property
+    def name(self) -> str:
+        """The device as messages and details name it."""
+        name = f"{self.file}#{self.uuid if self.index is None else self.index}"
+        return f"{name} on {self.host}" if self.host else name
 
 
 @dataclass(slots=True)
@@ -239,8 +246,6 @@ _LOCAL = re.compile(
 )
 _EPOCH_UNITS = ((10**11, 10**9), (10**14, 10**6), (10**17, 10**3), (10**20, 1))
 """Below which number a Unix time counts in which unit, ns: seconds, then milli-, micro- and nanoseconds."""
-_FIRST_NS = 946_684_800 * 10**9
-"""The year 2000: earlier times are no times of samples."""
 
 
 def _time(text: object) -> tuple[int, bool] | None:
@@ -250,7 +255,7 @@ def _time(text: object) -> tuple[int, bool] | None:
         whole, _, fraction = text_of_time.partition(".")
         unit = next((unit for limit, unit in _EPOCH_UNITS if int(whole) < limit), 0)
         time_ns = int(whole) * unit + (int(fraction.ljust(9, "0")) * unit // 10**9 if fraction else 0)
-        return (time_ns, False) if time_ns >= _FIRST_NS else None
+        return (time_ns, False) if time_ns >= FIRST_WALL_CLOCK_NS else None
     match = _LOCAL.fullmatch(text_of_time)
     if match is None:
         return None
@@ -263,7 +268,7 @@ def _time(text: object) -> tuple[int, bool] | None:
     if zone and zone != "Z":
         digits = zone.replace(":", "")
         time_ns -= (1 if digits[0] == "+" else -1) * (int(digits[1:3]) * 60 + int(digits[3:])) * 60 * 10**9
-    return (time_ns, zone is None) if time_ns >= _FIRST_NS else None
+    return (time_ns, zone is None) if time_ns >= FIRST_WALL_CLOCK_NS else None
 
 
 def _names_of_dmon(line: str) -> list[str]:

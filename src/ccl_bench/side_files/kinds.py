@@ -14,6 +14,7 @@ from ccl_bench.side_files import (
     memory_stats,
     metadata,
     nccl_tests,
+    prices,
     step_times,
     torchtitan,
     training_metrics,
@@ -144,8 +145,10 @@ DEVICE_SAMPLES = SideFile(
     adds_up=True,
     holds="series",
 )
+PRICES = SideFile("prices", "prices", "prices", prices.read_prices, (prices.FILE_NAME,), holds="devices")
 KINDS = (
     CARD,
+    PRICES,
     TRAIN_CONFIG,
     RUN_METADATA,
     STEP_TIMES,

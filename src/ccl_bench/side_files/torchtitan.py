@@ -6,8 +6,6 @@ line set it; `model_fields_set` holds what was written.
 """
 
 import math
-import re
-import tomllib
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
@@ -17,7 +15,8 @@ from ccl_bench.base.errors import InputError
 from ccl_bench.card.fields import FileSection, Precision, entry
 from ccl_bench.card.model import Count
 from ccl_bench.card.sections import near_miss_warner, read_section
-from ccl_bench.card.yaml_tree import IssueLog, Reading, mapping_of
+from ccl_bench.card.yaml_tree import Reading, mapping_of
+from ccl_bench.side_files.toml_file import toml_value
 from ccl_bench.storage.files import Location, read_text
 
 Texts = tuple[str, ...]
@@ -255,11 +254,7 @@ def read_train_config(path: Location) -> Reading[TrainConfig]:
 
 def train_config_in_text(text: str, *, file: str = "") -> Reading[TrainConfig]:
     """Return the settings in TOML text; `file` names it in messages."""
-    try:
-        data = _toml(text)
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise InputError(f"is not valid TOML: {error}", where=file, fix="correct the line") from error
-    log = IssueLog(file, lines=_lines(text))
+    data, log = toml_value(text, file)
     config = read_section(mapping_of(data), TrainConfig, log, unknown=near_miss_warner(TrainConfig, log))
     training, plan = config.training, config.parallelism
     has_parts = plan.pp and plan.pp > 1 and plan.microbatch_size and training.local_batch_size
@@ -284,34 +279,9 @@ def is_train_config(mapping: Mapping[str, object]) -> bool:
     return len(_SECTIONS & mapping.keys()) >= 2 and "training" in mapping
 
 
-_MOST_PARTS = 65
-"""Of a key: configurations have five at most, and tomllib takes a time that grows with the square."""
-_NO_KEY = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|\d\.\d|#.*""")
-
-
-def _toml(text: str) -> dict[str, object]:
-    """Return the content of a TOML file; ValueError if it is none, or a key has too many parts."""
-    if any(line.count(".") >= _MOST_PARTS for line in _NO_KEY.sub("_", text).splitlines()):
-        raise ValueError(f"a key has more than {_MOST_PARTS} parts")
-    return tomllib.loads(text)
-
-
 def is_train_config_file(path: Location) -> bool:
     """Whether a file is TOML with a torchtitan configuration; never raises for what the file holds."""
     try:
-        return is_train_config(_toml(read_text(path)))
-    except (InputError, tomllib.TOMLDecodeError, RecursionError, ValueError):
+        return is_train_config(toml_value(read_text(path))[0])
+    except InputError:
         return False
-
-
-def _lines(text: str) -> dict[str, int]:
-    """Return dotted key → line, for lines that hold one key."""
-    lines: dict[str, int] = {}
-    section = ""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if header := re.match(r"\s*\[([\w.\-]+)\]", line):
-            section = f"{header[1]}."
-            lines.setdefault(header[1], number)
-        elif key := re.match(r"\s*([\w.\-]+)\s*=", line):
-            lines.setdefault(f"{section}{key[1]}", number)
-    return lines

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from serving_files import vllm
 
-from ccl_bench.analysis.serving.forward_passes import forward_passes
+from ccl_bench.analysis.serving.forward_passes import forward_passes, phases
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.catalog import load_data
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.run import open_run
@@ -59,6 +60,22 @@ def _passes(*ranges: tuple) -> list[tuple]:
 )
 def test_a_pass_is_recognised_by_its_name(name: str, phase: str, requests: int) -> None:
     assert _passes((name, 0, 10)) == [(phase, requests, 0, 10)]
+
+
+@pytest.mark.parametrize(
+    ("name", "generated", "prefilled"),
+    [
+        ("execute_context_2(512)_generation_6(24)", 24, 512),
+        ("execute_7_context_2(sq128sk256)_generation_0(sq0sk0)", None, None),
+        ("step[EXTEND bs=2 toks=4096]", None, 4096),
+        ("step[DECODE bs=16 toks=16]", None, None),
+        ("execute_new_2_cached_0", None, None),
+    ],
+)
+def test_tokens_of_a_pass_are_those_that_its_range_states(
+    name: str, generated: int | None, prefilled: int | None
+) -> None:
+    assert phases(pl.Series([name])).select("generated", "prefilled").rows() == [(generated, prefilled)]
 
 
 def test_the_correlation_zero_joins_no_work_to_a_pass() -> None:

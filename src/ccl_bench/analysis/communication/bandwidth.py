@@ -99,34 +99,14 @@ def transfers(
     A matched collective is one row, however many ranks took part; what could not be matched is one
     row for each rank that recorded it, with its raw duration.
     """
-    common = (
-        "iteration",
-        "step",
-        "collective",
-        "dimension",
-        "size",
-        "spans_nodes",
-        "size_bytes",
-        "own_sizes",
-    )
-    is_whole = pl.col("present") >= pl.col("size")
-    collective = (
-        matched.drop_nulls("transfer_ns")
-        .unique(["iteration", "group", "number"], keep="first", maintain_order=True)
-        .join(groups.select("group", "spans_nodes"), on="group", how="left", maintain_order="left")
-        .select(
-            *common,
-            time_ns="transfer_ns",
-            basis=pl.when(is_whole).then(pl.lit(WAIT_FREE)).otherwise(pl.lit(UPPER_BOUND)),
-        )
-    )
+    collective = _matched_transfers(matched, groups)
     sent = traffic.select("step", send_trace="trace", send_call="call")
     paired = (
         messages.join(sent, on=["send_trace", "send_call"], how="left", maintain_order="left")
         .with_columns(
             collective=pl.lit("send_recv"), size=pl.lit(2, dtype=pl.Int64), own_sizes=pl.lit(value=False)
         )
-        .select(*common, time_ns="transfer_ns", basis=pl.lit(SHORTER_SIDE))
+        .select(*_COMMON, time_ns="transfer_ns", basis=pl.lit(SHORTER_SIDE))
     )
     timed = pl.concat(
         [
@@ -137,11 +117,38 @@ def transfers(
     # Messages that one kernel carries share its time, and have no bandwidth of their own.
     single = traffic.filter(pl.col("collective") != "send_recv")
     rest = single.join(timed, on=["trace", "call"], how="anti").select(
-        *common, time_ns=pl.col("end_ns") - pl.col("start_ns"), basis=pl.lit(RAW)
+        *_COMMON, time_ns=pl.col("end_ns") - pl.col("start_ns"), basis=pl.lit(RAW)
     )
-    moved = (pl.col("size_bytes") > 0) & (pl.col("time_ns") > 0) & (pl.col("size").fill_null(2) > 1)
-    in_steps = pl.concat([collective, paired, rest]).drop_nulls("step").filter(moved)
+    in_steps = pl.concat([collective, paired, rest]).drop_nulls("step").filter(_moved_some())
     return in_steps.with_columns(factors(in_steps)).select(*DERIVED.get("transfers").table.columns)
+
+
+_COMMON = ("iteration", "step", "collective", "dimension", "size", "spans_nodes", "size_bytes", "own_sizes")
+
+
+def collective_transfers(matched: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of `transfers` of matched collectives, also of those that belong to no step."""
+    moved = _matched_transfers(matched, groups).filter(_moved_some())
+    return moved.with_columns(factors(moved))
+
+
+def _moved_some() -> pl.Expr:
+    """Whether a call of several ranks moved bytes in some time."""
+    return (pl.col("size_bytes") > 0) & (pl.col("time_ns") > 0) & (pl.col("size").fill_null(2) > 1)
+
+
+def _matched_transfers(matched: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
+    is_whole = pl.col("present") >= pl.col("size")
+    return (
+        matched.drop_nulls("transfer_ns")
+        .unique(["iteration", "group", "number"], keep="first", maintain_order=True)
+        .join(groups.select("group", "spans_nodes"), on="group", how="left", maintain_order="left")
+        .select(
+            *_COMMON,
+            time_ns="transfer_ns",
+            basis=pl.when(is_whole).then(pl.lit(WAIT_FREE)).otherwise(pl.lit(UPPER_BOUND)),
+        )
+    )
 
 
 _TRANSFERS = DERIVED.get("transfers").table.columns

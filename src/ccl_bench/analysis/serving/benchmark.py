@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 OK = "ok"
 OTHER_ENDS = ("failed", "cancelled", "warmup")
@@ -151,20 +152,70 @@ def _only_tool(requests: pl.DataFrame, statistics: pl.DataFrame) -> str | None:
         raise NotMeasurable(
             f"the run holds {both.height} results of serving benchmarks{_loads(statistics)}; a mean over "
             "them would describe none of them",
-            fix=_ONE_OF_THEM,
+            fix=f"see them as one curve in the section Serving sweep of ccl-bench report; or {_ONE_OF_THEM}",
         )
     return str(both["tool"][0]) if both.height else None
+
+
+def list_results(requests: pl.DataFrame, statistics: pl.DataFrame) -> list[list[tuple[int, int]]]:
+    """Return the results of a run, each as its sources (trace, benchmark), of which a copy is left out.
+
+    Requests of one source and a summary in another one of the same tool are one result, if they agree on how
+    many succeeded and on their mean latency.
+    """
+    kept = _without_repeated(statistics)
+    copies = _sources(statistics) - _sources(kept)
+    listed, summarised = _sources(requests) - copies, _sources(kept)
+    values = dict(rows_by_source(kept))
+    apart = sorted(summarised - listed)
+    results = [[source] for source in sorted(listed & summarised)]
+    for source, rows in rows_by_source(requests):
+        if source in listed - summarised:
+            ok = rows.filter(pl.col("status") == OK)
+            summary = next(
+                (each for each in apart if _is_summary_of(values[each], ok, rows["tool"][0])), None
+            )
+            results.append([source] if summary is None else [source, summary])
+            apart = [each for each in apart if each != summary]
+    return sorted([*results, *([source] for source in apart)])
+
+
+def _sources(table: pl.DataFrame) -> set[tuple[int, int]]:
+    return set(table.select(_SOURCE).unique().iter_rows())
+
+
+def rows_by_source(table: pl.DataFrame) -> Iterator[tuple[tuple[int, int], pl.DataFrame]]:
+    """Yield each source (trace, benchmark) with its rows."""
+    for (trace, benchmark), rows in table.group_by(_SOURCE, maintain_order=True):
+        yield (int(str(trace)), int(str(benchmark))), rows
+
+
+def _is_summary_of(statistics: pl.DataFrame, ok: pl.DataFrame, tool: str) -> bool:
+    """Whether a summary counts these requests and states their mean latency."""
+    rows = statistics.filter(pl.col("tool") == tool).select("quantity", "statistic", "value").iter_rows()
+    values = {(quantity, statistic): value for quantity, statistic, value in rows}
+    mean, mean_latency = values.get(("latency", "mean")), ok["latency_s"].mean()
+    return (
+        values.get(("completed", "total")) == ok.height
+        and mean is not None
+        and isinstance(mean_latency, float)
+        and math.isclose(mean_latency, mean, rel_tol=_TOLERANCE)
+    )
+
+
+def load_words(values: Mapping[str, float | None]) -> str:
+    """Return a load in words: what it states of request rate, concurrency and completed requests."""
+    worded = ((words, values.get(name)) for name, words in _LOADS.items())
+    return ", ".join(words.format(value) for words, value in worded if value is not None)
 
 
 def _loads(statistics: pl.DataFrame) -> str:
     """Return the loads of several benchmarks in words, empty if unknown."""
     load_rows = statistics.filter(pl.col("quantity").is_in([*_LOADS]) & (pl.col("statistic") == "total"))
-    loads = []
+    repeats: Counter[str] = Counter()
     for _, rows in load_rows.sort(_SOURCE, maintain_order=True).group_by(_SOURCE, maintain_order=True):
-        values = dict(rows.select("quantity", "value").iter_rows())
-        loads.append(
-            ", ".join(words.format(values[name]) for name, words in _LOADS.items() if name in values)
-        )
+        repeats[load_words(dict(rows.select("quantity", "value").iter_rows()))] += 1
+    loads = [load if count == 1 else f"{count} of {load}" for load, count in repeats.items()]
     more = [f"{len(loads) - _SHOWN} more"] if len(loads) > _SHOWN else []
     return f" ({'; '.join([*loads[:_SHOWN], *more])})" if loads else ""
 

@@ -11,6 +11,7 @@ from ccl_bench.catalog import load_data
 
 VLLM = r"^execute_(?:\d+_)?context_(\d+)\([^)]*\)_generation_(\d+)\("
 _GENERATED = r"_generation_\d+\((\d+)\)"
+_PREFILLED = r"_context_\d+\((\d+)\)|^step\[EXTEND\b[^\]]*\btoks=(\d+)"
 OLD_VLLM = r"^execute_new_(\d+)_cached_(\d+)$"
 """Range of vLLM from its pull request 22496 to 31193: requests scheduled for the first time, and again."""
 SGLANG = r"^step\[([A-Z][A-Z0-9_]*)\b[^\]]*\bbs=(\d+)"
@@ -42,6 +43,7 @@ BY_LAUNCHES, BY_TWIN, BY_HOST = "launches", "device range", "host range"
     mode=("String", "the mode that a range of SGLang states"),
     requests=("Int64", "requests in the pass"),
     generated=("Int64", "tokens computed for the requests that decode; null if the range does not say"),
+    prefilled=("Int64", "tokens computed for the requests that prefill; null if the range does not say"),
     timed_by=(
         "String",
         "origin of the times: `launches`, `device range` or `host range`; null if only the launch is known",
@@ -86,7 +88,7 @@ def forward_passes(
 
 
 def phases(names: pl.Series) -> pl.DataFrame:
-    """Return phase, mode, requests and generated tokens of passes, from their names in order of time."""
+    """Return phase, mode, requests and their tokens of passes, from their names in order of time."""
     name = pl.col("name")
     context, generation = (
         pl.coalesce(name.str.extract(pattern, part) for pattern in (VLLM, OLD_VLLM)).cast(
@@ -113,6 +115,9 @@ def phases(names: pl.Series) -> pl.DataFrame:
         mode=mode,
         requests=pl.coalesce(context + generation, batch),
         generated=name.str.extract(_GENERATED, 1).cast(pl.Int64, strict=False),
+        prefilled=pl.coalesce(name.str.extract(_PREFILLED, group) for group in (1, 2)).cast(
+            pl.Int64, strict=False
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -35,14 +36,24 @@ Database = Annotated[
 ]
 
 
-serve_app = options.app("serve", ABOUT_SERVE, [f"{PROGRAM} serve leaderboard-data --port 8000"])
+DEMO_FOLDER = "leaderboard-demo"
+
+serve_app = options.app(
+    "serve", ABOUT_SERVE, [f"{PROGRAM} serve --demo", f"{PROGRAM} serve leaderboard-data --port 8000"]
+)
 
 
 @serve_app.default
 def serve(
-    data: Data,
+    data: Annotated[
+        str, Parameter(metavar="", help="Directory with the published runs; needed without --demo.")
+    ] = "",
     /,
     *,
+    demo: Annotated[
+        bool,
+        Parameter(negative="", help=f"Fill DATA, by default {DEMO_FOLDER}, with rows of the package."),
+    ] = False,
     host: Annotated[str, Parameter(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="Port; 0 for any free one.")] = 8000,
     database: Database = None,
@@ -61,6 +72,7 @@ def serve(
 ) -> int:
     """Serve the leaderboard."""
     check_installed()
+    from ccl_bench.leaderboard.federation.read_only import is_read_only
     from ccl_bench.leaderboard.publishing.ingest import remove_dead_uploads
     from ccl_bench.leaderboard.publishing.publications import reconcile
     from ccl_bench.leaderboard.publishing.settings import load_settings
@@ -70,9 +82,17 @@ def serve(
     if workers < 0:
         raise UsageError(f"--workers {workers} is negative", fix="give 0 or more")
     check_proxies(trusted_proxy or ())
+    if demo:
+        data = data or DEMO_FOLDER
+        fill_demo(data, database)
+    elif not data:
+        raise UsageError("no directory to serve", fix="give a data directory, or --demo for a filled one")
     store = open_current_store(data, database)
-    reconcile(store, load_settings(store.data))
-    remove_dead_uploads(store.data)
+    if is_read_only(data):
+        workers = 0  # what they find out goes into the files of runs
+    else:
+        reconcile(store, load_settings(store.data))
+        remove_dead_uploads(store.data)
     if workers:
         log_protection(store)
     with listening(host, port) as (listener, address), run_workers(store.data, database, workers):
@@ -82,11 +102,40 @@ def serve(
     return 0
 
 
-def open_current_store(data: str, database: str | None) -> Store:
-    """Return the store with its index up to date, and report runs that cannot be shown."""
+def fill_demo(data: str, database: str | None) -> None:
+    """Add the rows that come with the package to a data directory: reported ones, and the example runs."""
+    from ccl_bench.cli.measure.demo import example_runs
+    from ccl_bench.leaderboard.bundle.upload import UploadRequest, prepare_upload
+    from ccl_bench.leaderboard.publishing.client import DirectoryDestination
+    from ccl_bench.leaderboard.reported.observations import packaged
     from ccl_bench.leaderboard.store import open_store
 
-    store = open_store(data, database)
+    store = open_store(data, database, create=True)
+    for reported in packaged():
+        added = store.add_reported(reported)
+        say(
+            PROGRAM,
+            f"{added:,} rows of {reported.source.title} added"
+            if added
+            else f"{reported.source.title} is there",
+        )
+    for name, path in example_runs().items():
+        with tempfile.TemporaryDirectory(prefix="ccl-bench-") as scratch:
+            destination = DirectoryDestination(Path(data), database)
+            with progress_bar(1, name) as progress:
+                upload = prepare_upload(
+                    UploadRequest(str(path), metrics=destination.metrics), Path(scratch), progress=progress
+                )
+            destination.take(upload, Path(scratch), None)
+    say(PROGRAM, f"the board is in {data}")
+
+
+def open_current_store(data: str, database: str | None) -> Store:
+    """Return the store with its index up to date, and report runs that cannot be shown."""
+    from ccl_bench.leaderboard.federation.read_only import is_read_only, writable_view
+    from ccl_bench.leaderboard.store import open_store
+
+    store = open_store(writable_view(data) if is_read_only(data) else data, database)
     if is_open_to_others(store.data):
         say(PROGRAM, f"other users can look into {data}, which holds the database: chmod 700 {data}")
     with progress_bar(1, "reading published runs") as progress:
@@ -153,7 +202,7 @@ def index(
     /,
     *,
     downgrade: Annotated[
-        Literal["0001", "0002", "0003", "0004"] | None,
+        Literal["0001", "0002", "0003", "0004", "0005"] | None,
         Parameter(
             metavar="REVISION", help="Only convert the tables back to a revision, for an older version."
         ),

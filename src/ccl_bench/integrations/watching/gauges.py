@@ -56,6 +56,9 @@ _UNITS = {
     "W": _Unit("watts", "W"),
     "J": _Unit("joules", "J"),
     "J/token": _Unit("joules_per_token", "J/{token}"),
+    "tokens/s/W": _Unit("tokens_per_joule", "{token}/J"),
+    "USD": _Unit("dollars", "{USD}"),
+    "USD/Mtoken": _Unit("dollars_per_token", "{USD}/{token}", 1e-6),
     "MHz": _Unit("hertz", "Hz", 1e6),
     "°C": _Unit("celsius", "Cel"),
 }

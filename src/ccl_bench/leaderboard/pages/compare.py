@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.leaderboard.bundle.format import Bundle
     from ccl_bench.leaderboard.pages.links import Links
+    from ccl_bench.leaderboard.pages.reported import ReportedSide
     from ccl_bench.leaderboard.store.query_result import ListedRun
 
 _LOG = logging.getLogger("ccl_bench.leaderboard")
@@ -67,7 +68,11 @@ def best_pair(connection: Connection) -> list[str]:
 
 
 def compare_page(
-    chosen: Sequence[tuple[Bundle, ListedRun]], to: Links, *, note: str = "", offered: Sequence[str] = ()
+    chosen: Sequence[tuple[Bundle | ReportedSide, ListedRun]],
+    to: Links,
+    *,
+    note: str = "",
+    offered: Sequence[str] = (),
 ) -> str:
     """Return the comparison of the first run with each other one; for fewer than two, instructions.
 
@@ -86,6 +91,13 @@ def compare_page(
             charts=None,
             offered=offered,
             offered_note=OFFERED,
+        )
+    sources = {run.run["source"] for run in runs}
+    if len(sources) > 1:
+        names = " and ".join(sorted(source or "runs with traces" for source in sources))
+        raise InputError(
+            f"{names} cannot be compared: what each source means by a number differs",
+            fix="compare rows of one source, or runs with traces",
         )
     sides, measured = [], set()
     for bundle, listed in chosen:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -9,7 +11,7 @@ from urllib.parse import urlencode
 from ccl_bench.leaderboard.store.query import RunQuery, complete_query
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 SHORT_ID = 12
 """Number of characters of an identifier in addresses."""
@@ -35,6 +37,10 @@ class Links:
         query_text = query_string(query, **changes) if query else urlencode(changes, doseq=True)
         return f"{self.root}/{f'?{query_text}' if query_text else ''}"
 
+    def question(self, query: RunQuery, **changes: Any) -> str:
+        """Return the page that answers a question."""
+        return self.table(query, page=1, **changes)
+
     def run(self, run: str) -> str:
         """Return the page of a run."""
         return f"{self.root}/runs/{run[:SHORT_ID]}"
@@ -46,6 +52,14 @@ class Links:
     def file(self, run: str, name: str) -> str:
         """Return a file of a run's bundle."""
         return f"{self.run(run)}/files/{name}"
+
+    def source(self, name: str) -> str:
+        """Return the page of a source of rows reported elsewhere."""
+        return f"{self.root}/sources/{name}"
+
+    def gaps(self) -> str:
+        """Return the page of standard workloads without rows."""
+        return f"{self.root}/gaps"
 
     def workloads(self) -> str:
         """Return the list of workloads."""
@@ -91,6 +105,14 @@ class Links:
         return f"{self.root}/static/{name}"
 
 
+def question_name(phase: str, model: str, input_len: int | None, output_len: int | None) -> str:
+    """Return the name of a question in an address, such as `training-llama-3.1-8b`."""
+    lengths = [str(length) for length in (input_len, output_len) if length]
+    text = "-".join([phase, model.rpartition("/")[2].lower(), *lengths])
+    digest = hashlib.sha256(f"{phase} {model} {lengths}".encode()).hexdigest()[:6]
+    return f"{re.sub(r'[^a-z0-9.]+', '-', text).strip('-.')[:80]}-{digest}"
+
+
 INDEX = "index.html"
 
 
@@ -103,6 +125,10 @@ class SiteLinks(Links):
     up: str = ""
     phases: dict[str, int] = field(default_factory=dict)
     """Listed runs by phase."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Beginning of the identifier of a row reported elsewhere → its source, which has the page."""
+    questions: Mapping[tuple[tuple[str, Any], ...], str] = field(default_factory=dict)
+    """Question, as sorted pairs of fields and values → the file of its page."""
 
     def table(self, query: RunQuery | None = None, **changes: Any) -> str:
         """Return the table: the page of a phase, or the one that a script filters."""
@@ -119,8 +145,18 @@ class SiteLinks(Links):
             return INDEX
         return f"{usual.phase}-{query.page}.html"
 
+    def question(self, query: RunQuery, **changes: Any) -> str:
+        """Return the page that answers a question, or the table that a script filters."""
+        asked = query.model_copy(update=changes)
+        key = {"phase": asked.phase, "model": asked.model[0] if len(asked.model) == 1 else None}
+        lengths = {"input_len": asked.input_len, "output_len": asked.output_len}
+        page = self.questions.get(tuple(sorted((key | lengths).items())))
+        return f"{self.up}{page}" if page else self.table(query, page=1, **changes)
+
     def run(self, run: str) -> str:
-        """Return the page of a run."""
+        """Return the page of a run, or of the source of a row that was reported elsewhere."""
+        if source := self.sources.get(run[:SHORT_ID]):
+            return self.source(source)
         return f"{self.up}runs/{run[:SHORT_ID]}.html"
 
     def report(self, run: str) -> str:
@@ -130,6 +166,14 @@ class SiteLinks(Links):
     def file(self, run: str, name: str) -> str:
         """Return a file of a run's bundle."""
         return f"{self.up}files/{run[:SHORT_ID]}/{name}"
+
+    def source(self, name: str) -> str:
+        """Return the page of a source of rows reported elsewhere."""
+        return f"{self.up}sources/{name}.html"
+
+    def gaps(self) -> str:
+        """Return the page of standard workloads without rows."""
+        return f"{self.up}gaps.html"
 
     def workloads(self) -> str:
         """Return the list of workloads."""

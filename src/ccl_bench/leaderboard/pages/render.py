@@ -48,7 +48,7 @@ def number_cell(metric: str, number: RunNumber | None) -> Cell:
         return Cell(metric)
     definition = known_metrics().get(metric)
     note = number.unit if definition and definition.unit != number.unit else ""
-    if definition and definition.revision != number.revision:
+    if definition and number.revision and definition.revision != number.revision:
         note = f"{note} revision {number.revision}".strip()
     parts = [f"{metric} {exact(number.value)} {number.unit}", rank_text(number), number.measured]
     if number.doubts:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, get_args
 
+from ccl_bench.leaderboard.pages.answer import shown_answer
 from ccl_bench.leaderboard.pages.render import BADGES, number_cell, parallelism_text, render_page
 from ccl_bench.leaderboard.pages.titles import metric_hint, metric_title
 from ccl_bench.leaderboard.store import query_result
@@ -96,6 +97,7 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
         to,
         at="runs",
         query=full_query,
+        shown_answer=shown_answer(connection, query, to) if page == 1 else None,
         headings=[[_column(full_query, to, *each) for each in heading.items()] for heading in HEADINGS],
         columns=[_metric_column(connection, full_query, to, name) for name in columns],
         groups=list(group_rows(result, full_query, columns)),

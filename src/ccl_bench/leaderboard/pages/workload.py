@@ -315,10 +315,14 @@ def workload_page(
 ) -> str:
     """Return the page of a workload, with the trend of a metric by a version or by date.
 
-    A static site cannot draw a metric on request, so every default one is drawn.
+    A static site cannot draw a metric on request, so every default one of published runs is drawn.
     """
     chosen = choose_drawing(workload, runs, metric=metric, by=by)
-    drawn = [build_trend(runs, name, chosen.by) for name in chosen.usual] if to.is_static else [chosen.trend]
+    drawn = [chosen.trend]
+    if to.is_static:
+        # Points of a sweep differ in their load, so that no version orders them; questions have the curves.
+        is_sweep = all(listed.run["concurrency"] and listed.run["source"] for listed in runs)
+        drawn = [] if is_sweep else [build_trend(runs, name, chosen.by) for name in chosen.usual]
     return render_page(
         "workload.html",
         workload["label"],

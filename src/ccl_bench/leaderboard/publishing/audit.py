@@ -70,7 +70,8 @@ def audit_store(store: Store, *, head: str | None = None, progress: Progress | N
         if connection.dialect.name == "postgresql":
             connection = connection.execution_options(isolation_level="REPEATABLE READ")
         changes = _read_log(connection, audit, expected_head)
-        on_board = connection.execute(select(RUNS.c.id, RUNS.c.state, RUNS.c.signed_by))
+        of_bundles = select(RUNS.c.id, RUNS.c.state, RUNS.c.signed_by).where(RUNS.c.source.is_(None))
+        on_board = connection.execute(of_bundles)
         rows = {row.id: row for row in on_board}
         keys = {row.id: row.public_key for row in connection.execute(select(KEYS.c.id, KEYS.c.public_key))}
     audit.runs = len(rows)

@@ -187,7 +187,7 @@ _LISTED_TWICE = (
 
 _IS_BOTH = PUBLICATIONS.c.run == RUNS.c.id
 _UNINDEXED = select(PUBLICATIONS.c.run).where(~exists().where(_IS_BOTH))
-_UNPUBLISHED = select(RUNS.c.id).where(~exists().where(_IS_BOTH))
+_UNPUBLISHED = select(RUNS.c.id).where(RUNS.c.source.is_(None), ~exists().where(_IS_BOTH))
 
 
 def reconcile(store: Store, settings: Settings) -> None:

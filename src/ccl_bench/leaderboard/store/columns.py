@@ -28,8 +28,18 @@ CARD_COLUMNS = (
     CardColumn("phase", "model.phase"),
     CardColumn("model", "model.model_family", str, None, "Model", "Models: any of these."),
     CardColumn("precision", "model.precision", str, None, "Precision", "Number formats: any of these."),
-    CardColumn("batch_size", "data.global_batch_size", int, "Sequences per step over all ranks."),
-    CardColumn("seq_len", "data.seq_len", int, "Tokens."),
+    CardColumn(
+        "batch_size",
+        "data.global_batch_size",
+        int,
+        "Sequences per step over all ranks.",
+        "Batch",
+        "Sequences per step over all ranks.",
+    ),
+    CardColumn("seq_len", "data.seq_len", int, "Tokens.", "Sequence", "Tokens of a sequence."),
+    CardColumn("input_len", "data.input_len", int, None, "Prompt tokens", "Tokens of a prompt."),
+    CardColumn("output_len", "data.output_len", int, None, "Output tokens", "Tokens of an answer."),
+    CardColumn("concurrency", "data.serving.max_concurrency", int, "Requests under way at once."),
     CardColumn(
         "hardware",
         "hardware.device.model",
@@ -82,8 +92,6 @@ SORTED_BY = (
     "submitted_at",
     "submitter",
     "name",
-    "batch_size",
-    "seq_len",
     "state",
 )
 """Fields that runs can be sorted by, besides metrics."""
@@ -91,6 +99,6 @@ SORTED_BY = (
 EXPORT_FIELDS = (
     *("id", "state", "submitted_at", "submitter", "name", "workload"),
     *(column.name for column in CARD_COLUMNS),
-    *("tool_version", "trace_url", "signed_by"),
+    *("variant", "tool_version", "trace_url", "signed_by", "source"),
 )
 """Columns of a CSV before those of metrics."""

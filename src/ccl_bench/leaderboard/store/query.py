@@ -46,7 +46,12 @@ class _Search(BaseModel):
 
 
 if TYPE_CHECKING:
-    _Filters = _Search
+
+    class _Filters(_Search):
+        model: list[str] = []
+        input_len: int | None = None
+        output_len: int | None = None
+
 else:
     _Filters = create_model(
         "_Filters",
@@ -68,8 +73,12 @@ class RunQuery(_Filters):
 
     workload: Annotated[Word, Field(description="Key of a workload, or a prefix of it.")] = ""
     state: Annotated[
-        Literal["", "self_reported", "verified", "withdrawn", "superseded"],
+        Literal["", "self_reported", "verified", "withdrawn", "superseded", "reported"],
         Field(description="Empty for both ranked states."),
+    ] = ""
+    origin: Annotated[
+        Literal["", "published", "reported"],
+        Field(description="`published` for runs with a bundle, `reported` for rows reported elsewhere."),
     ] = ""
     sort: Annotated[Word, Field(description="A metric, or a field such as submitted_at or model.")] = ""
     order: Annotated[
@@ -79,6 +88,12 @@ class RunQuery(_Filters):
         Literal["", "yes", "no"], Field(description="Whether runs of one workload are grouped.")
     ] = ""
     columns: Annotated[Words, Field(description="Metrics to return.")] = []  # noqa: RUF012  pydantic copies it
+    matters: Annotated[Word, Field(description="Metric of the answer above the table.")] = ""
+    interactivity: Annotated[
+        Annotated[float, Field(gt=0, le=1e6)] | None,
+        BeforeValidator(lambda value: None if value == "" else value),
+        Field(description="Least tokens per second of a user, for that answer."),
+    ] = None
     page: Annotated[int, Field(ge=1, le=100_000)] = 1
     size: Annotated[int, Field(ge=1, le=500, description="Runs on a page.")] = 50
 

@@ -12,9 +12,11 @@ from sqlalchemy import String, and_, case, cast, exists, func, literal, select, 
 
 from ccl_bench.base.text import csv_lines
 from ccl_bench.leaderboard.bundle.format import SHOWN
+from ccl_bench.leaderboard.reported.observations import decode_source
 from ccl_bench.leaderboard.store.columns import EXPORT_FIELDS, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
+from ccl_bench.leaderboard.store.reported_rows import STATE
 from ccl_bench.leaderboard.store.rows import is_listed, known_metrics, number_rows
-from ccl_bench.leaderboard.store.tables import RUN_COUNTS, RUNS, VALUES, WORKLOADS
+from ccl_bench.leaderboard.store.tables import RUN_COUNTS, RUNS, SOURCES, VALUES, WORKLOADS
 from ccl_bench.report.formatting import exact
 
 if TYPE_CHECKING:
@@ -23,7 +25,11 @@ if TYPE_CHECKING:
     from sqlalchemy import CTE, Column, Connection, Engine, Select
     from sqlalchemy.sql.elements import ColumnElement
 
+    from ccl_bench.leaderboard.reported.observations import Source
     from ccl_bench.leaderboard.store.query import RunQuery
+
+SHOWN_STATES = (*(state.value for state in SHOWN), STATE)
+"""States of rows that have a page."""
 
 _MAX_SEARCH_WORDS = 12
 """Each word of a search reads every run, so that a long text would keep the server busy."""
@@ -42,6 +48,10 @@ class RunNumber:
     errors: int
     doubts: int
     """Number of warnings and errors that affect it."""
+    low: float | None
+    """Smallest of its repeats; None if there is none."""
+    high: float | None
+    repeats: int | None
     place: int | None
     """Rank among comparable runs; None if not ranked."""
     ranked: int | None
@@ -119,6 +129,8 @@ def where_clauses(query: RunQuery, *, but: str = "") -> list[ColumnElement[bool]
     clauses = [RUNS.c.state == state if state else is_listed()]
     if query.phase not in {"", "any"}:
         clauses.append(RUNS.c.phase == query.phase)
+    if query.origin:
+        clauses.append(RUNS.c.source.is_(None) if query.origin == "published" else RUNS.c.source.is_not(None))
     for name in TEXT_FILTERS:
         if name != but and (values := getattr(query, name)):
             clauses.append(RUNS.c[name].in_(values))
@@ -157,7 +169,7 @@ def _order(statement: Select[Any], query: RunQuery) -> Select[Any]:
 def _is_narrowed(query: RunQuery) -> bool:
     """Whether a query has filters other than the phase."""
     filters = any(_narrows(query, name) for name in (*TEXT_FILTERS, *NUMBER_FILTERS))
-    return bool(filters or query.state or query.workload or query.q.split())
+    return bool(filters or query.state or query.origin or query.workload or query.q.split())
 
 
 def _page_of_all(connection: Connection, query: RunQuery, skipped: int) -> list[str]:
@@ -340,6 +352,18 @@ def find_workload(connection: Connection, beginning: str) -> dict[str, Any] | No
     return dict(workloads[0]) if len(workloads) == 1 else None
 
 
+def find_source(connection: Connection, name: str) -> tuple[Source, int] | None:
+    """Return a source of rows reported elsewhere and its number of rows; None if the board has none of it."""
+    row = connection.execute(select(SOURCES).where(SOURCES.c.name == name)).first()
+    return (decode_source(row.description), row.rows) if row and row.description else None
+
+
+def list_sources(connection: Connection) -> list[tuple[Source, int]]:
+    """Return the sources of rows reported elsewhere, with their numbers of rows."""
+    names = connection.execute(select(SOURCES.c.name).order_by(SOURCES.c.name)).scalars().all()
+    return [source for name in names if (source := find_source(connection, name))]
+
+
 def list_workloads(connection: Connection) -> list[dict[str, Any]]:
     """Return the workloads that have listed runs, those with most runs first."""
     statement = select(WORKLOADS).where(WORKLOADS.c.size > 0)
@@ -363,7 +387,7 @@ def runs_of_workload(connection: Connection, workload: str, limit: int = 1000) -
 def _select_runs(
     connection: Connection, condition: Any, *, limit: int, metrics: Collection[str] | None = None
 ) -> list[ListedRun]:
-    shown = _RUNS_WITH_WORKLOADS.where(condition, RUNS.c.state.in_([state.value for state in SHOWN]))
+    shown = _RUNS_WITH_WORKLOADS.where(condition, RUNS.c.state.in_(SHOWN_STATES))
     newest = shown.order_by(RUNS.c.submitted_at.desc(), RUNS.c.id).limit(limit)
     return _listed_runs(connection, newest, metrics)
 

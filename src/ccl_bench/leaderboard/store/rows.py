@@ -20,6 +20,7 @@ from ccl_bench.catalog import devices, models
 from ccl_bench.comparison import comparison_key, unknown_fields
 from ccl_bench.comparison.comparability import result_rules
 from ccl_bench.leaderboard.bundle.format import LISTED, REPORT, history_stamp
+from ccl_bench.leaderboard.store.board_numbers import board_numbers, derive
 from ccl_bench.leaderboard.store.columns import CARD_COLUMNS, NUMBER_FILTERS, TEXT_FILTERS
 from ccl_bench.leaderboard.store.tables import RANK_COUNTS, RUN_COUNTS, RUNS, VALUES, WORKLOADS
 
@@ -73,6 +74,15 @@ def run_row(bundle: Bundle) -> Row:
         "signed_by": bundle.signed_by,
         "history_stamp": history_stamp(bundle.folder),
     }
+    row |= {"source": None, "variant": None, "curve": None}
+    return row | described_row(
+        fields, [row["name"], row["submitter"], bundle.card.value.description, bundle.id]
+    )
+
+
+def described_row(fields: Mapping[str, object], words: Iterable[object]) -> Row:
+    """Return the columns of a row that describe what ran on what; a search finds them and further words."""
+    row: Row = {}
     for column in CARD_COLUMNS:
         value = fields.get(column.field)
         row[column.name] = _number(value) if column.type is int else _text(value)
@@ -80,10 +90,9 @@ def run_row(bundle: Bundle) -> Row:
     row["model"] = _model(fields)
     if row["hardware"] and len(names := devices.models(row["hardware"])) == 1:
         row["hardware"] = names[0]
-    texts = (row["name"], row["submitter"], row["hardware"], row["model"], bundle.card.value.description)
-    words = [*texts, *fields.values(), bundle.id]
+    every = [row["hardware"], row["model"], *fields.values(), *words]
     row["searched"] = single_line(
-        " ".join(str(word) for word in words if word is not None).lower(), 4 * MAX_TEXT
+        " ".join(str(word) for word in every if word is not None).lower(), 4 * MAX_TEXT
     )
     return row
 
@@ -123,6 +132,7 @@ def workload_key(fields: Fields) -> str:
 def value_rows(bundle: Bundle, run: Row) -> Iterator[Row]:
     """Yield a row for each number of a run, without unit variants."""
     by_name = {single_line(result.metric, 100): result for result in bundle.results}
+    own: dict[str, float] = {}
     for name, claimed in by_name.items():
         if name in unit_variants() or claimed.value is None or not math.isfinite(claimed.value):
             continue
@@ -138,8 +148,30 @@ def value_rows(bundle: Bundle, run: Row) -> Iterator[Row]:
             "measured": measurement_basis(claimed),
             "errors": severities.count("error"),
             "doubts": severities.count("error") + severities.count("warning"),
+            **_ONE_VALUE,
+        }
+        if not number["errors"]:
+            own[name] = claimed.value
+        yield placed_value(run, number)
+    for name, value, basis in derive(run, own):
+        of_board = board_numbers()[name]
+        number = {
+            "run": bundle.id,
+            "metric": name,
+            "value": value,
+            "unit": of_board["unit"],
+            "better": of_board["better"],
+            "revision": 1,
+            "measured": basis,
+            "errors": 0,
+            "doubts": 0,
+            **_ONE_VALUE,
         }
         yield placed_value(run, number)
+
+
+_ONE_VALUE = {"low": None, "high": None, "repeats": None}
+"""Spread of a number that has none."""
 
 
 def measurement_basis(result: Result) -> str:

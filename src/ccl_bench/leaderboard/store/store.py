@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import delete, func, insert, select, update
 
 from ccl_bench.base.errors import CclBenchError, InputError
+from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.text import encode_json
 from ccl_bench.leaderboard.bundle.format import (
     HISTORY,
     ID,
@@ -23,8 +25,10 @@ from ccl_bench.leaderboard.bundle.format import (
     read_history,
     write_history,
 )
+from ccl_bench.leaderboard.reported.observations import Reported, read_reported, write_reported
 from ccl_bench.leaderboard.store.database import locked, writing
 from ccl_bench.leaderboard.store.log import log_changes
+from ccl_bench.leaderboard.store.reported_rows import reported_rows
 from ccl_bench.leaderboard.store.rows import (
     Row,
     change_counts,
@@ -33,7 +37,7 @@ from ccl_bench.leaderboard.store.rows import (
     value_rows,
     workload_row,
 )
-from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS
+from ccl_bench.leaderboard.store.tables import RUNS, SOURCES, VALUES, WORKLOADS
 from ccl_bench.storage import open_private, private_folder, sync, write_atomically
 
 if TYPE_CHECKING:
@@ -48,6 +52,8 @@ _Rows = tuple[list[Row], list[Row]]
 """Rows of runs, and rows of their numbers."""
 FOLDER = "runs"
 """Folder of the bundles below the data directory."""
+REPORTED = "reported"
+"""Folder of the rows that were reported elsewhere, one file a source."""
 _AT_ONCE = 100
 """Number of bundles that are written to the database together: more would let other writers wait longer."""
 _CHANGES = ".changes"
@@ -164,8 +170,11 @@ class Store:
     def rebuild(self, *, progress: Progress | None = None) -> None:
         """Rebuild the whole index from the files; readers see the old one or the new one."""
         with self.engine.connect() as connection:
-            indexed = set(connection.execute(select(RUNS.c.id)).scalars())
+            indexed = set(connection.execute(select(RUNS.c.id).where(RUNS.c.source.is_(None))).scalars())
         self.index(sorted(indexed | self.folders()), progress=progress)
+        with writing(self.engine) as connection:
+            connection.execute(update(SOURCES).values(stamp=""))
+        self._catch_up_reported()
 
     def catch_up(self, *, progress: Progress | None = None) -> None:
         """Update the index after additions, changes and removals in the folder."""
@@ -175,8 +184,10 @@ class Store:
         place = str(self.folder)
         on_disk = {(name, history_stamp(f"{place}/{name}")) for name in self.folders()}
         with self._looking_again_after_failure(), self.engine.connect() as connection:
-            indexed = {*map(tuple, connection.execute(select(RUNS.c.id, RUNS.c.history_stamp)).all())}
+            of_bundles = select(RUNS.c.id, RUNS.c.history_stamp).where(RUNS.c.source.is_(None))
+            indexed = {*map(tuple, connection.execute(of_bundles).all())}
         self.index(sorted({name for name, _ in on_disk ^ indexed} - self.refused.keys()), progress=progress)
+        self._catch_up_reported()
 
     def catch_up_if_changed(self) -> None:
         """Update the index if the folder changed since the last call."""
@@ -195,6 +206,47 @@ class Store:
     def _note_change(self) -> None:
         with open_private(self.data / _CHANGES, "ab") as stream:
             stream.write(b".")
+
+    def add_reported(self, reported: Reported) -> int:
+        """Add observations of a source, each once, and return how many are new."""
+        path = self.data / REPORTED / f"{reported.source.name}.parquet"
+        rows, before = reported.rows.unique(maintain_order=True), 0
+        with locked(self.data):
+            private_folder(path.parent)
+            if path.exists():
+                earlier = read_reported(path).rows
+                before = earlier.height
+                rows = pl.concat([earlier, rows], how="diagonal").unique(maintain_order=True)
+            if rows.height > before:
+                write_reported(path, Reported(reported.source, rows))
+        self.catch_up()
+        return rows.height - before
+
+    def _catch_up_reported(self) -> None:
+        """Replace the rows of every source whose file is new, has changed or is gone."""
+        files = {path.stem: path for path in (self.data / REPORTED).glob("*.parquet")}
+        stamps = {name: f"{path.stat().st_size}-{path.stat().st_mtime_ns}" for name, path in files.items()}
+        with self.engine.connect() as connection:
+            indexed = dict(map(tuple, connection.execute(select(SOURCES.c.name, SOURCES.c.stamp)).all()))
+        for name in sorted(
+            name for name in stamps.keys() | indexed.keys() if stamps.get(name) != indexed.get(name)
+        ):
+            self.refused.pop(name, None)
+            reported = None
+            try:
+                if name in files:
+                    reported = read_reported(files[name])
+                    if reported.source.name != name:
+                        fix = f"name it {reported.source.name}.parquet"
+                        raise InputError(
+                            f"holds rows of {reported.source.name}", where=str(files[name]), fix=fix
+                        )
+            except InputError as error:
+                self.refused[name] = error
+                reported = None
+            with locked(self.data), writing(self.engine) as connection:
+                replace_reported(connection, name, reported, stamps.get(name, ""))
+            self._note_change()
 
     @property
     def version(self) -> tuple[int, int]:
@@ -215,7 +267,8 @@ class Store:
         return {name for name in os.listdir(self.folder) if ID.fullmatch(name)}  # noqa: PTH208  as history_stamp
 
     def _changed_at(self) -> int:
-        return self.folder.stat().st_mtime_ns if self.folder.is_dir() else 0
+        folders = (self.folder, self.data / REPORTED)
+        return sum(folder.stat().st_mtime_ns for folder in folders if folder.is_dir())
 
     def _read(self, run: str) -> _ReadRun | None:
         """Return the rows of a run; None if it is missing or refused. Nobody else may be writing."""
@@ -238,6 +291,25 @@ class Store:
             where, fix = str(self.folder / run), "remove the folder, and publish the run again"
             self.refused[run] = InputError(f"cannot be listed: {error}", where=where, fix=fix)
         return None
+
+
+def replace_reported(connection: Connection, name: str, reported: Reported | None, stamp: str) -> None:
+    """Replace the rows of a source; without observations, remove them. `stamp` is that of the file."""
+    before = list(connection.execute(select(RUNS.c.id).where(RUNS.c.source == name)).scalars())
+    removed: _Rows = ([], [])
+    for start in range(0, len(before), _AT_ONCE):
+        runs, values = _forget(connection, before[start : start + _AT_ONCE])
+        removed[0].extend(runs)
+        removed[1].extend(values)
+    rows = [_ReadRun(*each, []) for each in reported_rows(reported)] if reported else []
+    added = _write(connection, rows)
+    change_counts(connection, added=added, removed=removed)
+    update_workloads(connection, {run["workload"] for run in (*added[0], *removed[0])})
+    connection.execute(delete(SOURCES).where(SOURCES.c.name == name))
+    if stamp:
+        description = encode_json(reported.source).decode() if reported else ""
+        row = {"name": name, "description": description, "rows": len(rows), "stamp": stamp}
+        connection.execute(insert(SOURCES), [row])
 
 
 def _forget(connection: Connection, runs: Sequence[str]) -> _Rows:

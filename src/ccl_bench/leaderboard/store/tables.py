@@ -50,9 +50,15 @@ RUNS = Table(
     Column("signed_by", String(16)),  # id of the key that signed its origin
     Column("searched", Text, nullable=False),  # lower-case words
     Column("history_stamp", String(64), nullable=False),  # of the history that the row was made from
+    Column("source", String(40)),  # of a row that was reported elsewhere; null for a published run
+    Column("variant", Text),  # what else its configuration is, in words
+    Column(
+        "curve", String(32)
+    ),  # hash of its configuration without the load: the points of one sweep share it
     Index(None, "state", "submitted_at"),
     Index(None, "workload", "is_listed", "submitted_at"),
     Index(None, "is_listed", "phase", "submitted_at", "id"),
+    Index(None, "source"),
     # What the headings of the table sort by.
     *(
         Index(None, "is_listed", name, "id")
@@ -79,6 +85,9 @@ VALUES = Table(
     Column("measured", Text, nullable=False),  # how; only numbers measured alike are comparable
     Column("errors", Integer, nullable=False),  # findings that are errors
     Column("doubts", Integer, nullable=False),  # findings that are warnings or errors
+    Column("low", Double),  # smallest of repeats; null where nobody repeated it
+    Column("high", Double),
+    Column("repeats", Integer),
     Column("workload", String(64), nullable=False),  # of the run
     Column("is_listed", Integer, nullable=False),  # of the run
     Column("comparable", String(32)),  # hash of what numbers ranked together have in common; null: not ranked
@@ -86,6 +95,16 @@ VALUES = Table(
     Index(None, "comparable", "rank_key"),
     Index(None, "metric", "better", "is_listed", "value", "run"),
     Index(None, "workload", "metric", "better", "is_listed", "value", "run"),
+)
+
+# Where rows that were reported elsewhere come from, as `reported.observations.Source` describes it.
+SOURCES = Table(
+    "sources",
+    METADATA,
+    Column("name", String(40), primary_key=True),
+    Column("description", Text, nullable=False),  # JSON
+    Column("rows", Integer, nullable=False),
+    Column("stamp", String(64), nullable=False),  # of the file that its rows were made from
 )
 
 # How many listed runs have a value in a field: one of `COUNTED`, or none of them, "", for all runs.

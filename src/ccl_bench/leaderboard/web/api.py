@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, create_model
 from ccl_bench import __version__
 from ccl_bench.base.text import escape_json
 from ccl_bench.leaderboard.store import query_result
+from ccl_bench.leaderboard.store.answers import answer
 from ccl_bench.leaderboard.store.columns import CARD_COLUMNS
 from ccl_bench.leaderboard.store.log import last_entry
 from ccl_bench.leaderboard.store.parquet_export import write_parquet
@@ -43,13 +44,16 @@ class NumberAnswer(BaseModel):
     doubts: int = Field(description="Warnings and errors that affect the number.")
     place: int | None = Field(description="Rank among comparable runs, 1 is best; null if not ranked.")
     ranked: int | None = Field(description="Number of runs that it is ranked among.")
+    low: float | None = Field(description="Smallest of repeats; null where nobody repeated it.")
+    high: float | None = Field(description="Largest of repeats.")
+    repeats: int | None = Field(description="Number of repeats, of which the value is the median.")
 
 
 class _RunIdentity(BaseModel):
     """Identity of a published run."""
 
     id: str = Field(description="SHA-256 of the bundle.")
-    state: Literal["self_reported", "verified", "withdrawn", "superseded"]
+    state: Literal["self_reported", "verified", "withdrawn", "superseded", "reported"]
     submitted_at: str = Field(description="ISO 8601, UTC.")
     submitter: str
     superseded_by: str | None
@@ -80,6 +84,8 @@ class RunAnswer(_RunColumns):
     signed_by: str | None = Field(
         description="Id of the publisher's key that signed the origin; null for an unsigned run."
     )
+    source: str | None = Field(description="Source of a row that was reported elsewhere; null for a run.")
+    variant: str | None = Field(description="What else its configuration is, in words.")
     numbers: dict[str, NumberAnswer] = Field(description="Metric to number.")
 
 
@@ -113,6 +119,56 @@ class RunDetails(BaseModel):
     )
     provenance: dict[str, Any]
     history: list[EventAnswer]
+
+
+class BestRow(BaseModel):
+    """The best row of one system or library."""
+
+    run: str = Field(description="Identifier of the row.")
+    state: str
+    hardware: str | None
+    device_count: int | None
+    framework: str | None
+    communication_library: str | None
+    precision: str | None
+    value: float
+    unit: str
+    interactivity: float | None = Field(description="Tokens per second of a user.")
+
+
+class LibraryPair(BaseModel):
+    """Two communication libraries on rows that agree in everything else."""
+
+    first: str
+    second: str
+    ratios: list[float] = Field(description="Number of the second by that of the first, pair by pair.")
+    runs: list[tuple[str, str]]
+
+
+class QuestionAnswer(BaseModel):
+    """The answer above the table, and the question as it was understood."""
+
+    model: list[str]
+    phase: str
+    input_len: int | None
+    output_len: int | None
+    workload: str | None = Field(description="The only workload whose rows were compared.")
+    metric: str
+    interactivity: float | None
+    best: list[BestRow]
+    pairs: list[LibraryPair]
+    rows: int = Field(description="Rows that were compared.")
+
+
+class SourceAnswer(BaseModel):
+    """A source of rows that were reported elsewhere."""
+
+    name: str
+    title: str
+    address: str
+    licence: str
+    date: str
+    rows: int
 
 
 class WorkloadAnswer(BaseModel):
@@ -225,6 +281,8 @@ def run(request: Request, run: str) -> Response:
         listed = query_result.find_run(connection, run)
     if listed is None:
         raise HTTPException(404, f"there is no run {run}")
+    if listed.run["source"]:
+        raise HTTPException(404, f"the row {run} was reported elsewhere and has no bundle")
     bundle = store.bundle(listed.run["id"])
     # Encoded without a copy as plain data: the details of a stranger may be large.
     details = {
@@ -235,6 +293,53 @@ def run(request: Request, run: str) -> Response:
         "history": [msgspec.structs.asdict(event) for event in bundle.history],
     }
     return Response(escape_json(msgspec.json.encode(details)), media_type="application/json")
+
+
+@router.get("/answer", responses=_MISSING)
+def question(request: Request, query: Annotated[RunQuery, Query()]) -> QuestionAnswer:
+    """Return the best rows for a question: model, lengths, systems, and what matters."""
+    with current_store(request).engine.connect() as connection:
+        found = answer(connection, query)
+    if found is None:
+        raise HTTPException(404, "no row has a number that answers this")
+    asked = found.query
+    return QuestionAnswer(
+        model=asked.model,
+        phase=found.goal.phase,
+        input_len=asked.input_len,
+        output_len=asked.output_len,
+        workload=found.workload[1] if found.workload else None,
+        metric=found.goal.metric,
+        interactivity=asked.interactivity,
+        best=[
+            BestRow(
+                run=each.run["id"],
+                **{name: each.run[name] for name in BestRow.model_fields if name in each.run},
+                value=each.value,
+                unit=each.unit,
+                interactivity=each.interactivity,
+            )
+            for each in found.best
+        ],
+        pairs=[
+            LibraryPair(first=pair.first, second=pair.second, ratios=pair.ratios, runs=pair.runs)
+            for pair in found.pairs
+        ],
+        rows=len(found.points),
+    )
+
+
+@router.get("/sources")
+def sources(request: Request) -> list[SourceAnswer]:
+    """Return the sources of rows that were reported elsewhere."""
+    with current_store(request).engine.connect() as connection:
+        found = query_result.list_sources(connection)
+    return [
+        SourceAnswer(
+            **{name: getattr(each, name) for name in SourceAnswer.model_fields if name != "rows"}, rows=rows
+        )
+        for each, rows in found
+    ]
 
 
 @router.get("/workloads")

@@ -39,11 +39,13 @@ delays any other request by 5 ms (`sys.getswitchinterval`) each time that it has
 _LARGE_BYTES = 1 << 20
 """Of an answer that counts until it is sent: a client who receives slowly holds it in memory."""
 
-_TABLES = {"/", "/api/v1/runs"}
+_TABLES = {"/", "/api/v1/runs", "/api/v1/answer"}
 _STREAMS = re.compile(r"/api/v1/runs\.(csv|json|parquet)|/runs/[^/]+/files/[^/]+")
 """Answers that are sent piece by piece, and never held in memory."""
 _OF_RUN = re.compile(r"(?P<kind>/api/v1|)/runs/(?P<run>[^/]+)(?P<part>/report|/badge\.svg|)")
-_WORKLOADS = re.compile(r"(/api/v1)?/workloads(/[^/]+)?|/workloads/[^/]+/picture\.svg")
+_WORKLOADS = re.compile(
+    r"(/api/v1)?/workloads(/[^/]+)?|/workloads/[^/]+/picture\.svg|/sources/[^/]+|/api/v1/sources|/gaps"
+)
 _FEED = "/feed.atom"
 _OF_PROGRAM = re.compile(r"/static/[^/]+|/metrics|/api|/openapi\.json")
 """What is the same for every leaderboard of this version, but takes time to make or to pack."""

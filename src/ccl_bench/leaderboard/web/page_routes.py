@@ -14,8 +14,10 @@ from ccl_bench.leaderboard.pages import compare as comparing
 from ccl_bench.leaderboard.pages import pictures
 from ccl_bench.leaderboard.pages import workload as of_workload
 from ccl_bench.leaderboard.pages.feed import runs_feed
+from ccl_bench.leaderboard.pages.gaps import gaps_page
 from ccl_bench.leaderboard.pages.reference import api_page, metrics_page
 from ccl_bench.leaderboard.pages.render import ASSETS, load_asset
+from ccl_bench.leaderboard.pages.reported import ReportedSide, reported_page, source_page
 from ccl_bench.leaderboard.pages.run import full_report, published_run_page
 from ccl_bench.leaderboard.pages.table import table_page
 from ccl_bench.leaderboard.store import query_result
@@ -53,7 +55,20 @@ def table(request: Request, query: Annotated[RunQuery, Query()]) -> str:
 def one_run(request: Request, run: str) -> str:
     """Show one run."""
     store, listed = _find_run(request, run)
+    if listed.run["source"]:
+        with store.engine.connect() as connection:
+            return reported_page(connection, listed, page_links(request))
     return published_run_page(store.bundle(listed.run["id"]), listed, page_links(request))
+
+
+@_page("/sources/{name}")
+def one_source(request: Request, name: str) -> str:
+    """Show where rows that were reported elsewhere come from."""
+    with current_store(request).engine.connect() as connection:
+        found = query_result.find_source(connection, name)
+    if found is None:
+        raise InputError(f"there is no source {name}")
+    return source_page(*found, page_links(request))
 
 
 @_page("/runs/{run}/report")
@@ -75,6 +90,13 @@ def run_file(request: Request, run: str, name: str) -> Response:
         raise InputError(f"this run has no file {name}")
     kind = {CARD: "text/yaml", ORIGIN: "text/plain"}.get(name, "application/json")
     return FileResponse(path, media_type=kind, filename=f"{listed.run['id'][:12]}-{name}")
+
+
+@_page("/gaps")
+def all_gaps(request: Request) -> str:
+    """Show which standard workloads have rows."""
+    with current_store(request).engine.connect() as connection:
+        return gaps_page(connection, page_links(request))
 
 
 @_page("/runs/{run}/badge.svg")
@@ -130,7 +152,10 @@ def compare(request: Request, run: Annotated[list[str], Query()] = []) -> HTMLRe
 
 def _comparison(request: Request, runs: list[str], note: str) -> HTMLResponse:
     chosen = [_find_run(request, each) for each in runs]
-    pairs = [(store.bundle(listed.run["id"]), listed) for store, listed in chosen]
+    pairs = [
+        (ReportedSide(listed) if listed.run["source"] else store.bundle(listed.run["id"]), listed)
+        for store, listed in chosen
+    ]
     return HTMLResponse(comparing.compare_page(pairs, page_links(request), note=note), headers=_DRAWING)
 
 

@@ -1,4 +1,4 @@
-"""Samples of monitoring tools on the time of the steps: their ranks and their time zone."""
+"""Samples of monitoring tools on the time of steps or of a benchmark: their devices and their time zone."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
-from ccl_bench.base.units import SECOND_NS
+from ccl_bench.base.units import FIRST_WALL_CLOCK_NS, SECOND_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ccl_bench.side_files.device_samples import DeviceSamples, SampledDevice, SampleSeries
 
@@ -29,11 +29,22 @@ _ZONES = (
 
 _STATE = "write {FILE#DEVICE: rank} into ranks.json, the device by its number or UUID"
 _UTC = "sample with TZ=UTC in the environment of nvidia-smi, over the time of the trace"
+WALL_CLOCK = (
+    "record with a tool that notes the wall clock, such as a recent torch.profiler or nsys, and for requests "
+    "AIPerf; rocprofv3, old versions of Kineto and vLLM's benchmark have another clock"
+)
+STATED = "ranks.json"
+"""How ranks are assigned to devices where a file states it."""
 
 Rank = int | None
 """A rank; None is the only trace of a run, with unknown rank."""
 
-Windows = dict[Rank, list[tuple[int, int]]]
+_NO_RANK = -1
+
+Spans = list[tuple[int, int]]
+"""Intervals in ns, in order and disjoint."""
+
+Windows = dict[Rank, Spans]
 
 FEW = 10
 """Fewer samples than this in the steps of a rank make a mean doubtful: each weighs 10 % or more of it."""
@@ -57,6 +68,8 @@ class Monitored:
     findings: list[Finding] = field(default_factory=list)
     how: str = ""
     """How ranks were assigned to devices."""
+    devices: int = 0
+    """Devices of which the quantity was sampled, without those that `ranks.json` leaves out."""
 
 
 def monitored(
@@ -66,6 +79,41 @@ def monitored(
 
     Raises NotMeasurable if it was not sampled, or belongs to no known rank or time.
     """
+    samples, of_quantity = _sampled(samples, quantity)
+    windows = _windows(steps)
+    owners, how, doubts = _ranks(samples, [*windows], device_used)
+    by_rank = {
+        owners[each.device]: each for each in of_quantity if owners.get(each.device, _NO_RANK) in windows
+    }
+    if not by_rank:
+        raise NotMeasurable(
+            f"{quantity} was sampled only on devices that no rank of the run used", fix=_STATE
+        )
+    clocked, zones = _on_clock(by_rank, windows)
+    parts = {f"the steps of rank {rank}": (each, windows[rank]) for rank, each in clocked.items()}
+    findings = [*doubts, *zones, *_sparse(quantity, parts)]
+    devices = sum(each.device in owners for each in of_quantity) if how == STATED else len(of_quantity)
+    return Monitored(quantity, {rank: windows[rank] for rank in clocked}, clocked, findings, how, devices)
+
+
+def monitored_between(
+    samples: DeviceSamples | None, quantity: str, start_ns: int, end_ns: int
+) -> tuple[list[SampleSeries], list[Finding]]:
+    """Return a quantity of every device between two wall-clock times, and the findings about it.
+
+    If `ranks.json` names devices, only those count. Raises NotMeasurable if it was not sampled in that time.
+    """
+    samples, of_quantity = _sampled(samples, quantity)
+    counted_series = [each for each in of_quantity if _stated_rank(samples, each.device) is not None]
+    numbered: dict[Rank, SampleSeries] = dict(enumerate(counted_series or of_quantity))
+    windows: Windows = {number: [(start_ns, end_ns)] for number in numbered}
+    clocked, zones = _on_clock(numbered, windows, "the benchmark")
+    parts = {f"the benchmark on {each.device.name}": (each, windows[n]) for n, each in clocked.items()}
+    return list(clocked.values()), [*zones, *_sparse(quantity, parts)]
+
+
+def _sampled(samples: DeviceSamples | None, quantity: str) -> tuple[DeviceSamples, list[SampleSeries]]:
+    """Return the samples, and the series of a quantity; raise NotMeasurable if there are none."""
     if samples is None or not samples.series:
         fix = "log nvidia-smi, DCGM or amd-smi into the run's directory, see the manual on file formats"
         raise NotMeasurable("the run holds no samples of a monitoring tool", fix=fix)
@@ -73,17 +121,7 @@ def monitored(
     if not of_quantity:
         quantities = ", ".join(sorted({each.quantity for each in samples.series}))
         raise NotMeasurable(f"{quantity} was not sampled, only {quantities}", fix="add it to what is logged")
-    windows = _windows(steps)
-    owners, how, doubts = _ranks(samples, [*windows], device_used)
-    by_rank = {owners[each.device]: each for each in of_quantity if each.device in owners}
-    if not by_rank:
-        raise NotMeasurable(
-            f"{quantity} was sampled only on devices that no rank of the run used", fix=_STATE
-        )
-    clocked, zones = _on_clock(by_rank, windows)
-    sparse = [_sparse(quantity, clocked, windows)]
-    findings = [*doubts, *zones, *filter(None, sparse)]
-    return Monitored(quantity, {rank: windows[rank] for rank in clocked}, clocked, findings, how)
+    return samples, of_quantity
 
 
 def _windows(steps: pl.DataFrame) -> Windows:
@@ -104,13 +142,11 @@ def _ranks(
 ) -> tuple[dict[SampledDevice, Rank], str, list[Finding]]:
     """Return the rank of each device, how it was assigned, and the findings about it; `ranks` are sorted."""
     devices = list(dict.fromkeys(each.device for each in samples.series))
-    names = {device: (f"{device.file}#{device.index}", f"{device.file}#{device.uuid}") for device in devices}
-    stated_ranks: dict[SampledDevice, Rank] = {}
-    for device, each in names.items():
-        matches = [samples.ranks[name] for name in each if name in samples.ranks]
-        stated_ranks |= {device: matches[0]} if matches else {}
+    stated_ranks: dict[SampledDevice, Rank] = {
+        device: rank for device in devices if (rank := _stated_rank(samples, device)) is not None
+    }
     if stated_ranks:
-        return stated_ranks, "ranks.json", []
+        return stated_ranks, STATED, []
     if not ranks:
         raise NotMeasurable(
             "the ranks of the traces are unknown, so samples cannot be assigned to them", fix=_STATE
@@ -143,12 +179,18 @@ def _ranks(
     raise NotMeasurable(f"{what}, but {traced}: samples cannot be assigned to ranks", fix=_STATE)
 
 
-def _on_clock(
-    by_rank: dict[Rank, SampleSeries], windows: Windows
-) -> tuple[dict[Rank, SampleSeries], list[Finding]]:
-    """Return the series with times of the traces' clock.
+def _stated_rank(samples: DeviceSamples, device: SampledDevice) -> int | None:
+    """Return the rank that `ranks.json` states for a device, by its number or UUID."""
+    names = (f"{device.file}#{device.index}", f"{device.file}#{device.uuid}")
+    return next((samples.ranks[name] for name in names if name in samples.ranks), None)
 
-    Local times are taken in the zone in which they overlap the steps. Raises NotMeasurable if no zone fits,
+
+def _on_clock(
+    by_rank: dict[Rank, SampleSeries], windows: Windows, what: str = "the steps"
+) -> tuple[dict[Rank, SampleSeries], list[Finding]]:
+    """Return the series with times of the clock of `what` the windows are.
+
+    Local times are taken in the zone in which they overlap it. Raises NotMeasurable if no zone fits,
     or several do.
     """
     first, last = (
@@ -163,15 +205,17 @@ def _on_clock(
         for zone in (_ZONES if local else (0,))
         if begin - zone * MINUTE_NS <= last and end - zone * MINUTE_NS >= first
     ]
+    if last < FIRST_WALL_CLOCK_NS and not zones:
+        message = f"the times of {what} are not those of a wall clock, so samples cannot be joined with it"
+        raise NotMeasurable(message, fix=WALL_CLOCK)
     if not zones:
         where = "in any time zone" if local else "in time"
-        apart = "" if local else f" (they end {abs(first - end) / SECOND_NS:.0f} s from the first step)"
-        message = f"the samples and the steps of the traces do not overlap {where}{apart}"
-        fix = "sample while the trace is recorded; rocprofv3 and old versions of Kineto have another clock"
-        raise NotMeasurable(message, fix=fix)
+        apart = "" if local else f" (they are {max(first - end, begin - last) / SECOND_NS:.0f} s apart)"
+        message = f"the samples and {what} do not overlap {where}{apart}"
+        raise NotMeasurable(message, fix="sample while the run is recorded")
     if len(zones) > 1:
         message = (
-            f"the samples' local times overlap the steps in {len(zones)} time zones, so their zone is unknown"
+            f"the samples' local times overlap {what} in {len(zones)} time zones, so their zone is unknown"
         )
         raise NotMeasurable(message, fix=_UTC)
     if not local:
@@ -184,30 +228,31 @@ def _on_clock(
         for rank, each in by_rank.items()
     }
     name = f"UTC{'-' if zone < 0 else '+'}{abs(zone) // 60:02d}:{abs(zone) % 60:02d}"
-    message = f"the samples state no time zone: {name} is the only one in which they overlap the steps"
+    message = f"the samples state no time zone: {name} is the only one in which they overlap {what}"
     file = local[0].device.file
     return moved, [Finding("sample-zone-assumed", "note", message, file, touches=("device_samples",))]
 
 
-def _sparse(quantity: str, series: dict[Rank, SampleSeries], windows: Windows) -> Finding | None:
-    """Return a finding if few samples are in the steps; raise NotMeasurable if some rank has none."""
-    counts = {rank: len(inside(each, windows[rank])) for rank, each in series.items() if rank in windows}
-    least = min(counts, key=lambda rank: counts[rank])
-    if counts[least] == 0:
-        times = series[least].times_ns
+def _sparse(quantity: str, parts: Mapping[str, tuple[SampleSeries, Spans]]) -> list[Finding]:
+    """Return a finding if few samples are in some part of the measured time; raise NotMeasurable if none is.
+
+    `parts` are the name of each part, the samples of its device and its intervals.
+    """
+    counts = {where: len(inside(each, spans)) for where, (each, spans) in parts.items()}
+    where = min(counts, key=lambda part: counts[part])
+    count, (least, _) = counts[where], parts[where]
+    if count == 0:
+        times = least.times_ns
         often = f"one comes every {_usual_gap(times) / SECOND_NS:.3g} s" if len(times) > 1 else "there is one"
-        message = f"no sample of {quantity} falls in a step of rank {least}: {often}"
-        raise NotMeasurable(message, fix="sample more often (nvidia-smi -lms 100), or record more steps")
-    if counts[least] >= FEW:
-        return None
+        message = f"no sample of {quantity} falls in {where}: {often}"
+        raise NotMeasurable(message, fix="sample more often (nvidia-smi -lms 100), or record for longer")
+    if count >= FEW:
+        return []
     message = (
-        f"only {counted(counts[least], 'sample')} of {quantity} in the steps of rank "
-        f"{least}: linear change is assumed between samples"
+        f"only {counted(count, 'sample')} of {quantity} in {where}: linear change is assumed between them"
     )
-    file = series[least].device.file
-    return Finding(
-        "samples-sparse", "warning", message, file, count=counts[least], touches=("device_samples",)
-    )
+    touches = ("device_samples",)
+    return [Finding("samples-sparse", "warning", message, least.device.file, count=count, touches=touches)]
 
 
 def _usual_gap(times: Sequence[int]) -> float:
@@ -227,15 +272,18 @@ def inside(series: SampleSeries, windows: Iterable[tuple[int, int]]) -> list[tup
     ]
 
 
-def integral(series: SampleSeries, start: int, end: int) -> tuple[float, int]:
+def integral(
+    series: SampleSeries, start: int, end: int, *, longest_ns: float | None = None
+) -> tuple[float, int]:
     """Return the area under straight lines between samples, value times ns, and the ns that they cover.
 
-    Holes in the log, and time before its first or after its last sample, are not covered.
+    Holes in the log, which are gaps longer than `longest_ns` or than many times the usual one, and time
+    before its first or after its last sample, are not covered.
     """
     times, values = series.times_ns, series.values
     if len(times) < 2:
         return 0.0, 0
-    longest = LONGEST_GAP * _usual_gap(times)
+    longest = LONGEST_GAP * _usual_gap(times) if longest_ns is None else longest_ns
     area, covered = 0.0, 0
     for place in range(max(bisect_right(times, start), 1), min(bisect_left(times, end) + 1, len(times))):
         left, right = times[place - 1], times[place]

@@ -37,10 +37,15 @@ def markdown(comparison: Comparison) -> str:
             )
             blocks.append("\n".join(limits))
         if differences := [*comparability.workload, *phrases.on_both_sides(comparability)]:
-            rows = [[each.field, *phrases.field_values(each), each.reason] for each in differences]
-            blocks.append(_table(("field", "baseline", "run", ""), rows))
+            fields = [[each.field, *phrases.field_values(each), each.reason] for each in differences]
+            blocks.append(_table(("field", "baseline", "run", ""), fields))
         if pair.attribution is not None:
             blocks.append(escaped(phrases.step_sentence(pair.attribution)))
+        if pair.sweep is not None:
+            blocks.append(f"**{phrases.SWEEP}.** {escaped(phrases.sweep_sentence(pair.sweep))}")
+            if pair.sweep.points:
+                table = _table(phrases.sweep_head(pair.sweep), phrases.sweep_rows(pair.sweep), (0, 1, 2, 3))
+                blocks += [table, escaped(f"{phrases.SWEEP_NOTE}.")]
         ordered = phrases.ordered(pair.changes)
         changed = [change for change in ordered if change.verdict in _SHOWN]
         others = [change for change in ordered if change.verdict not in _SHOWN]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ccl_bench.comparison.changes import Change
     from ccl_bench.comparison.compare import Comparison, Pair
     from ccl_bench.comparison.step_breakdown import Attribution, Division
+    from ccl_bench.comparison.sweeps import SweepChange
     from ccl_bench.report.page_model import Cell, Spec
 
 _VERDICTS = (
@@ -185,6 +186,8 @@ def sections(comparison: Comparison) -> Iterator[PageSection]:
                 charts=(parts_chart(f"{key}-chart", pair.attribution),),
                 tables=tuple(_division_table(each) for each in pair.attribution.further_divisions),
             )
+        if pair.sweep is not None:
+            yield _sweep_section(f"sweep-{place}", f"{phrases.SWEEP}{of}", pair.sweep)
         yield _changes_section(f"changes-{place}", f"What changed{of}", pair)
 
 
@@ -230,6 +233,14 @@ def _division_table(division: Division) -> PageTable:
         numeric=frozenset({1, 2, 3}),
         wide=frozenset({0}),
     )
+
+
+def _sweep_section(key: str, title: str, change: SweepChange) -> PageSection:
+    """Return the throughput of two sweeps at each interactivity, or why they are not compared."""
+    head, rows = phrases.sweep_head(change), tuple(phrases.sweep_rows(change))
+    note = f"{phrases.SWEEP_NOTE}."
+    tables = (PageTable(head, rows, note=note, numeric=frozenset({0, 1, 2, 3})),) if rows else ()
+    return PageSection(key, title, phrases.sweep_sentence(change), tables=tables)
 
 
 def _changes_section(key: str, title: str, pair: Pair) -> PageSection:

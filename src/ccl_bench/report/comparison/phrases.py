@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import counted
-from ccl_bench.report.formatting import duration, short, with_unit
+from ccl_bench.report.formatting import amount, duration, short, with_unit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ccl_bench.comparison.comparability import Comparability, Difference
     from ccl_bench.comparison.compare import Comparison, Pair
     from ccl_bench.comparison.step_breakdown import Attribution, Division, StepPart
+    from ccl_bench.comparison.sweeps import SweepChange
     from ccl_bench.comparison.thresholds import Judgement
 
 ORDER = ("worse", "better", "changed", "cannot tell", "no change", "not comparable")
@@ -99,8 +100,8 @@ def apart(judged: Comparability, changes: Sequence[Change]) -> str:
     blocked = [change for change in changes if is_apart(change)]
     if not blocked:
         return ""
-    are = "is" if len(blocked) == 1 else "are"
-    count = f"{len(blocked)} of {counted(len(changes), 'number')} {are} not comparable"
+    verb = "is" if len(blocked) == 1 else "are"
+    count = f"{len(blocked)} of {counted(len(changes), 'number')} {verb} not comparable"
     if judged.workload:
         return f"{count}: the runs did different work"
     # The rest of a remark names the metric or its value, which differ from number to number.
@@ -191,6 +192,42 @@ def step_sentence(attribution: Attribution) -> str:
     parts = ", ".join(f"{label(part.name)} {seconds(part)}" for part in largest if part.difference_s)
     unknown = "" if attribution.interval else " Its noise is unknown."
     return f"{changed}: {parts}.{unknown}"
+
+
+SWEEP = "Throughput at equal interactivity"
+SWEEP_NOTE = (
+    "* interpolated between neighbours on the front, both axes logarithmic: mean error 12 %, mostly too low"
+)
+
+
+def sweep_sentence(change: SweepChange) -> str:
+    """Return the ratio of two sweeps in one sentence, or why they are not compared."""
+    if change.refused:
+        return f"Not compared: {change.refused}."
+    ratios = [point.ratio for point in change.points]
+    low, high = change.points[0].interactivity, change.points[-1].interactivity
+    factor = " to ".join(dict.fromkeys(f"{edge:.3g}" for edge in (min(ratios), max(ratios))))
+    at = f"at {amount(low)}" if len(ratios) == 1 else f"from {amount(low)} to {amount(high)}"
+    return f"The run has {factor} times the throughput of the baseline {at} tokens/s per user."
+
+
+def sweep_head(change: SweepChange) -> tuple[str, ...]:
+    """Return the columns of the rows of two sweeps."""
+    unit = "output tokens/s per GPU" if change.per_gpu else "output tokens/s, all GPUs"
+    return ("tokens/s per user", f"baseline, {unit}", f"run, {unit}", "ratio")
+
+
+def sweep_rows(change: SweepChange) -> list[tuple[str, ...]]:
+    """Return the throughput of both sides at each interactivity; a star marks interpolated values."""
+    return [
+        (
+            amount(point.interactivity),
+            amount(point.baseline) + ("" if point.is_baseline_measured else " *"),
+            amount(point.other) + ("" if point.is_other_measured else " *"),
+            f"{point.ratio:.3g}",
+        )
+        for point in change.points
+    ]
 
 
 def label(name: str) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ccl_bench.comparison.comparability import Difference
     from ccl_bench.comparison.compare import Comparison, Pair
     from ccl_bench.comparison.step_breakdown import Attribution
+    from ccl_bench.comparison.sweeps import SweepChange
 
 _STYLES = {"worse": "red", "better": "green", "changed": "cyan", "cannot tell": "yellow"}
 _LISTED = 5
@@ -41,6 +42,8 @@ def page(comparison: Comparison) -> Group:
             parts.append(indented(Text(plain(one_sided), "dim")))
         if pair.attribution is not None:
             parts += [Text(), heading("Where the step changed"), indented(_attribution(pair.attribution))]
+        if pair.sweep is not None:
+            parts += [Text(), heading(phrases.SWEEP), indented(_sweep(pair.sweep))]
         parts.append(Text())
         if comparability.workload:  # Different work: the values stand side by side, without a change.
             rows = [
@@ -96,6 +99,16 @@ def _changes(changes: tuple[Change, ...]) -> RenderableType:
         )
     header = ("METRIC", "BASELINE", "RUN", "CHANGE", "INTERVAL", "VERDICT")
     return aligned(header, rows, right=(1, 2, 3, 4))
+
+
+def _sweep(change: SweepChange) -> RenderableType:
+    """Return the throughput of both sides at each interactivity, or why they are not compared."""
+    lines: list[RenderableType] = [Text(plain(phrases.sweep_sentence(change)))]
+    if change.points:
+        head = tuple(column.upper() for column in phrases.sweep_head(change))
+        lines.append(aligned(head, phrases.sweep_rows(change), right=(0, 1, 2, 3)))
+        lines.append(Text(phrases.SWEEP_NOTE, "dim"))
+    return Group(*lines)
 
 
 def _attribution(attribution: Attribution) -> RenderableType:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ccl_bench.report.context import Context
     from ccl_bench.result import Result
-    from ccl_bench.result.details import ServingDetails
+    from ccl_bench.result.details import DecodePeriodDetails, ServingDetails
 
 KEY, TITLE = "serving", "Serving"
 
@@ -30,8 +30,23 @@ RATES = {
     "output_throughput": "Output tokens",
     "total_token_throughput": "Input and output tokens",
     "goodput": "Goodput: requests within the objectives",
+    "kv_transfer_bandwidth": "KV cache moved by copies",
 }
 PASSES = {"prefill_step_time": "Prefill pass", "decode_step_time": "Decode pass"}
+
+PARTS = {
+    "kernels": "Kernels",
+    "transfer": "Communication, transfer",
+    "waiting": "Communication, waiting for other ranks",
+    "communication": "Communication, transfer or waiting",
+    "copies": "Copies",
+    "host_between_passes": "Host, between passes",
+    "host_in_passes": "Host, in passes",
+    "gaps_between_kernels": "Gaps between kernels",
+    "other_idle": "Idle for another reason",
+    "prefill_of_others": "Prefill of other requests",
+}
+"""Part of the time between two tokens in steady state → its words; parts without time are not shown."""
 
 STATISTICS = ("mean", "min", "p50", "p90", "p95", "p99", "max")
 _DRAWN = 99
@@ -42,6 +57,7 @@ def serving(context: Context) -> PageSection:
     """Return the section."""
     times = {label: result for name, label in (TIMES | PASSES).items() if (result := context.valued(name))}
     rates = [number for name, label in RATES.items() for number in tile(context, name, label)]
+    period = context.valued("decode_period")
     if not times and not rates:
         return absent(KEY, TITLE, context.why(*TIMES))
     some = next(filter(None, map(context.valued, [*TIMES, *RATES])), None)
@@ -61,6 +77,16 @@ def serving(context: Context) -> PageSection:
             for label, spread in spreads.items()
         ]
         tables.append(table(("latency", *used), rows, caption="Percentiles"))
+    if period:
+        parts = cast("DecodePeriodDetails", period.details)
+        notes += _why(parts)
+        shown = [(words, name) for name, words in PARTS.items() if parts["pieces_s"][name]]
+        rows = [
+            (words, cell(parts["pieces_s"][name], duration), cell(parts["pieces_pct"][name], "{:.1f}".format))
+            for words, name in shown
+        ]
+        caption = "Time from one decode pass to the next in steady state, mean over ranks"
+        tables.append(table(("part", "time", "share, %"), rows, caption=caption, note=_left_out(parts)))
     return PageSection(
         KEY,
         TITLE,
@@ -73,6 +99,26 @@ def serving(context: Context) -> PageSection:
         tuple(tables),
         tuple(notes),
     )
+
+
+def _why(parts: DecodePeriodDetails) -> list[str]:
+    """Return what the time per token is made of, and why it is not the client's."""
+    client = parts.get("client", {})
+    notes = [f"{parts['sentence']}."]
+    if "not_compared" in client:
+        notes.append(f"TPOT is not divided: {client['not_compared']}.")
+    if "trace_from_s" in client:
+        begin, end = (duration(time) for time in (client["trace_from_s"], client["trace_until_s"]))
+        notes.append(f"The trace covers {begin} to {end} of the benchmark, from the first request sent.")
+    return notes
+
+
+def _left_out(parts: DecodePeriodDetails) -> str:
+    """Return which passes the parts are of, in words."""
+    used, others = parts["passes"], parts["passes_left_out"]
+    passes = ", ".join(f"{count:,} {phase}" for phase, count in used.items())
+    left_out = [f"{count:,} ({state})" for state, count in others.items() if count]
+    return f"Passes of all ranks: {passes}. Left out: {', '.join(left_out) or 'none'}."
 
 
 def distribution(result: Result) -> dict[str, float]:

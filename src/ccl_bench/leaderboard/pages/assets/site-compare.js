@@ -16,7 +16,7 @@
   const without = (run) => chosen.filter((each) => each !== run);
 
   const items = chosen.map((run, nth) => element("li", {},
-    element("a", { href: `runs/${bench.short(run)}.html` }, run.model || run.name), " ", badge(run.state), ` ${bench.hardware(run)}, ${run.framework || "unknown framework"} `,
+    element("a", { href: bench.page(run) }, run.model || run.name), " ", badge(run.state), ` ${bench.hardware(run)}, ${run.framework || "unknown framework"} `,
     element("code", { class: "of" }, run.id.slice(0, 8)), " ",
     element("span", { class: "acts" }, nth ? element("a", { href: address([run, ...without(run)]) }, "make it the baseline") : element("strong", {}, "baseline"), element("a", { href: address(without(run)) }, "remove"))));
   const baseline = chosen[0];

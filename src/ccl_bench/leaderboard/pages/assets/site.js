@@ -30,6 +30,7 @@
   bench.title = (metric) => bench.site.metrics[metric]?.title || metric.replaceAll("_", " ").replace(/^./u, (first) => first.toUpperCase());
   bench.hint = (metric) => bench.site.metrics[metric]?.hint || metric;
   bench.unseen = (text) => bench.element("span", { class: "unseen" }, text);
+  bench.page = (run) => (run.source ? `${up}sources/${run.source}.html` : `${up}runs/${bench.short(run)}.html`);
   bench.short = (run) => run.id.slice(0, 12);
   bench.hardware = (run) => `${run.device_count ? `${run.device_count} × ` : ""}${run.hardware || "unknown"}`;
   bench.parallelism = (run) => {
@@ -80,6 +81,7 @@
     return metric ? metric.better !== "lower" : name === "submitted_at";
   };
 
+  const searched = (run) => (run.searched ??= Object.values(run).join(" ").toLowerCase());
   const fits = (asked) => {
     const words = asked.q.toLowerCase().split(/\s+/).filter(Boolean);
     return (run) => (asked.phase === "any" || run.phase === asked.phase)
@@ -87,7 +89,7 @@
       && bench.runs.workloads[run.workload].key.startsWith(asked.workload)
       && bench.site.texts.every((name) => !asked[name].length || asked[name].includes(run[name]))
       && bench.site.degrees.every((name) => asked[name] === null || run[name] === asked[name])
-      && words.every((word) => run.searched.includes(word));
+      && words.every((word) => searched(run).includes(word));
   };
   const compared = (one, two) => (one < two ? -1 : one > two ? 1 : 0);
   const inOrder = (asked) => {
@@ -146,7 +148,7 @@
     return element("tr", {},
       element("td", { class: "pick" }, element("input", { type: "checkbox", name: "run", value: bench.short(run), form: "compare", "aria-label": `Select ${name}, ${run.id.slice(0, 8)}` })),
       element("td", { class: "place" }, ...place),
-      element("th", { scope: "row", class: "run" }, element("a", { href: `${up}runs/${bench.short(run)}.html`, title: name }, name.slice(name.lastIndexOf("/") + 1) || name), element("span", { class: "under" }, badge(run.state), " ", element("span", { class: "day", title: run.submitter ? `submitted by ${run.submitter}` : null }, run.submitted_at.slice(0, 10)), run.signed_by ? ", signed" : ""), brief(bench.hardware(run)), brief(run.framework || "unknown")),
+      element("th", { scope: "row", class: "run" }, element("a", { href: bench.page(run), title: name }, name.slice(name.lastIndexOf("/") + 1) || name), element("span", { class: "under" }, badge(run.state), " ", element("span", { class: "day", title: run.submitter ? `submitted by ${run.submitter}` : null }, run.submitted_at.slice(0, 10)), run.signed_by ? ", signed" : ""), brief(bench.hardware(run)), brief(run.framework || "unknown")),
       element("td", { class: "wide" }, bench.hardware(run), nodes, under(bench.parallelism(run))),
       element("td", { class: "wide" }, named("framework", "framework_version"), under(named("communication_library", "communication_version"))),
       ...asked.columns.map((metric) => cell(bench.number(metric, run))));
@@ -188,7 +190,7 @@
   const choices = (asked, name) => {
     const counts = new Map();
     for (const run of bench.runs.rows.filter(fits({ ...asked, [name]: bench.site.texts.includes(name) ? [] : null }))) {
-      if (run[name] !== null) counts.set(run[name], (counts.get(run[name]) || 0) + 1);
+      if (run[name] != null) counts.set(run[name], (counts.get(run[name]) || 0) + 1);
     }
     const key = (value) => (typeof value === "string" ? value.toLowerCase() : value);
     return [...counts].sort(([one], [two]) => compared(key(one), key(two)));
@@ -243,6 +245,7 @@
     table.append(...bodies(asked, shown));
     table.caption.textContent = `Published runs, sorted by ${asked.isMetric ? bench.title(asked.sort) : asked.sort}`;
     document.getElementById("count").textContent = runs.length ? `${thousands(first + 1)}–${thousands(first + shown.length)} of ${thousands(runs.length)} ${runs.length === 1 ? "run" : "runs"}` : "No run matches. Remove a filter to see more.";
+    document.getElementById("answered").hidden = true; // it answers another question
     document.getElementById("chips").replaceChildren(...chips(asked));
     document.getElementById("pages").replaceChildren(...pages(asked, last));
     document.getElementById("downloads").replaceChildren(...downloads(asked, runs));

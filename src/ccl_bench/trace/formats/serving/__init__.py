@@ -25,6 +25,7 @@ _TOOLS: dict[str, tuple[Recogniser, str]] = {
     "llmperf": (recognition.is_llmperf, "llmperf"),
     "inference_perf": (recognition.is_inference_perf, "inference_perf"),
     "guidellm": (recognition.is_guidellm, "guidellm"),
+    "inferencex": (recognition.is_inferencex, "inferencex"),
 }
 """Tool → what recognises its results, and the module that has `read_TOOL`."""
 
@@ -40,8 +41,8 @@ SERVING = tuple(
         Format(
             name=tool,
             profile="serving",
-            revision=3,
-            tables=frozenset({"requests", "serving_statistics"}),
+            revision=4,
+            tables=frozenset({"requests", "serving_statistics", "serving_settings"}),
             recognises=recognises,
             read=partial(_read, module, tool),
             suffixes=(".json", ".json.gz", ".jsonl"),

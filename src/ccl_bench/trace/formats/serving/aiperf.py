@@ -28,10 +28,18 @@ from ccl_bench.trace.formats.serving.json_values import (
     tokens,
 )
 from ccl_bench.trace.formats.serving.recognition import is_aiperf_records
-from ccl_bench.trace.formats.serving.requests import Request, RequestRows, StoredStatistic, statistic
+from ccl_bench.trace.formats.serving.requests import (
+    Request,
+    RequestRows,
+    Setting,
+    StoredStatistic,
+    settings_of,
+    statistic,
+    totals,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from typing import BinaryIO
 
     from ccl_bench.trace.content import TraceContent
@@ -56,6 +64,7 @@ _TOTALS = {
 }
 _OBJECTIVES = dict.fromkeys(_TTFT, "ttft") | {"inter_token_latency": "tpot", "request_latency": "latency"}
 """Objectives that AIPerf states in ms."""
+_LOAD = {"concurrency": "concurrency", "request_rate": "request_rate"}
 _HEAD_BYTES = 256 << 10
 
 _WARM_UP = "warmup"
@@ -81,12 +90,24 @@ def read_aiperf(stream: BinaryIO, file: str) -> TraceContent:
     if not isinstance(summary, dict):
         raise InputError("is not an object", where=file)
     rows.stored += [*_stored(summary), *_failures(summary), *_objectives(summary)]
-    if mapping(mapping(summary, "input_config"), "endpoint").get("streaming") is False:
+    config = mapping(summary, "input_config")
+    rows.stored += totals(mapping(config, "loadgen"), _LOAD, 0)
+    rows.settings += _settings(config)
+    if mapping(config, "endpoint").get("streaming") is False:
         rows.stored.append(StoredStatistic(0, "streaming", "total", 0.0))
     if summary.get("was_cancelled") is True:
         message = "the benchmark was cancelled before its end: its numbers describe the part that ran"
         rows.findings.append(Finding("benchmark-cut-short", "warning", message, file, touches=("requests",)))
     return rows.content()
+
+
+def _settings(config: Mapping[str, Any]) -> Iterator[Setting]:
+    models = mapping(config, "endpoint").get("model_names")
+    if isinstance(models, list):
+        yield from settings_of({"model": ", ".join(map(str, models))}, {"model": "model"}, 0)
+    prompt = mapping(mapping(config, "input"), "prompt")
+    for name in ("input_tokens", "output_tokens"):
+        yield from settings_of(mapping(prompt, name), {"mean": name}, 0)
 
 
 def _records(summary: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -20,6 +20,7 @@ from ccl_bench.trace.formats.serving.requests import (
     Request,
     RequestRows,
     StoredStatistic,
+    settings_of,
     statistic,
     totals,
 )
@@ -38,6 +39,7 @@ _COUNTS = {
     "run_duration": "duration",
     "num_completed_requests": "completed",
     "num_error_requests": "failed",
+    "num_concurrency": "concurrency",
 }
 _SUMS = {"num_input_tokens": "input_tokens", "num_output_tokens": "output_tokens"}
 
@@ -49,7 +51,11 @@ def read_genai_bench(stream: BinaryIO, file: str) -> TraceContent:
         unit = document.get("_time_unit", "s")
         if not isinstance(unit, str) or unit not in _UNITS_S:
             raise InputError(f"_time_unit is {unit!r}, which is neither s nor ms", where=file)
-        rows.stored += _stored(mapping(document, "aggregated_metrics"), benchmark, _UNITS_S[unit])
+        aggregate = mapping(document, "aggregated_metrics")
+        rows.stored += _stored(aggregate, benchmark, _UNITS_S[unit])
+        rows.settings += settings_of(
+            aggregate, {"scenario": "scenario", "batch_size": "batch_size"}, benchmark
+        )
         entries = document.get(_LIST)
         if not isinstance(entries, list):
             rows.unlisted(_LIST)

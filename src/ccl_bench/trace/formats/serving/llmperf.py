@@ -25,6 +25,7 @@ from ccl_bench.trace.formats.serving.requests import (
     Request,
     RequestRows,
     StoredStatistic,
+    settings_of,
     statistic,
     totals,
 )
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
 
 _QUANTITIES = {"ttft": "ttft", "inter_token_latency": "own_tpot", "end_to_end_latency": "latency"}
 _STATISTIC = re.compile(r"results_(ttft|inter_token_latency|end_to_end_latency)_s_(?:quantiles_)?(\w+)")
+_SETTINGS = {
+    "model": "model",
+    "framework": "engine",
+    "mean_input_tokens": "input_tokens",
+    "mean_output_tokens": "output_tokens",
+}
 _COMPLETED = "results_num_completed_requests"
 _A_MINUTE = "results_num_completed_requests_per_min"
 
@@ -49,6 +56,7 @@ def read_llmperf(stream: BinaryIO, file: str) -> TraceContent:
     value = one_value(raw, damage, file)
     if isinstance(value, dict):
         rows.stored += _stored(value)
+        rows.settings += settings_of(value, _SETTINGS, 0)
     elif isinstance(value, list):
         for index, entry in enumerate(value):
             rows.add(f"request {index}", partial(_request, entry, index))
@@ -66,7 +74,8 @@ def _stored(summary: dict[str, Any]) -> Iterator[StoredStatistic]:
     if completed is None:
         return
     yield StoredStatistic(0, "completed", "total", completed)
-    yield from totals(summary, {"results_number_errors": "failed"}, 0)
+    counts = {"results_number_errors": "failed", "num_concurrent_requests": "concurrency"}
+    yield from totals(summary, counts, 0)
     if per_minute:
         yield StoredStatistic(0, "duration", "total", completed / per_minute * 60)
     for name in ("input_tokens", "output_tokens"):

@@ -32,6 +32,9 @@ is_sglang = all_of(
 )
 """A result of SGLang's `bench_serving`."""
 
+is_inferencex = _names(b"hw", b"conc", b"framework", b"precision", b"tput_per_gpu")
+"""An aggregate of InferenceX, formerly InferenceMAX, or a list of them."""
+
 is_genai_bench = all_of(
     _names(b"aggregated_metrics", b"num_concurrency"),
     any_of(_names(b"individual_request_metrics"), _names(b"iteration_type")),

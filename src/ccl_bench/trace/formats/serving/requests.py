@@ -20,6 +20,7 @@ from ccl_bench.trace.formats.serving.json_values import (
     Impossible,
     finite,
     in_seconds,
+    text,
 )
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class RequestRows:
     tool: str
     file: str
     stored: list[StoredStatistic] = field(default_factory=list)
+    settings: list[Setting] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     """For each request that is left out: where it stands, and the reason."""
     findings: list[Finding] = field(default_factory=list)
@@ -136,11 +138,24 @@ class RequestRows:
             entry.name: [getattr(row, entry.name) for row in self.stored] for entry in fields(StoredStatistic)
         }
         statistics["tool"] = [self.tool] * len(self.stored)
+        settings = [*self.settings, *self._settings_in_name({*requests["benchmark"]})]
+        setting_columns: dict[str, list[object]] = {
+            entry.name: [getattr(row, entry.name) for row in settings] for entry in fields(Setting)
+        }
+        setting_columns["tool"] = [self.tool] * len(settings)
         tables = {
             "requests": requests,
             "serving_statistics": TABLES["serving_statistics"].frame(statistics),
+            "serving_settings": TABLES["serving_settings"].frame(setting_columns),
         }
         return TraceContent(tables, findings=self.findings, attributes={"serving_benchmark": self.tool})
+
+    def _settings_in_name(self, listed: set[int]) -> Iterator[Setting]:
+        """Yield the parallelism in the path of the file for each benchmark that states none itself."""
+        in_name = {axis: str(int(degree)) for axis, degree in _DEGREE.findall(self.file.lower())}
+        stating = {row.benchmark for row in self.settings if row.setting.rpartition("_")[2] in _AXES}
+        for benchmark in sorted(({row.benchmark for row in self.stored} | listed) - stating):
+            yield from (Setting(benchmark, axis, degree) for axis, degree in in_name.items())
 
     def _find_failed(self, requests: pl.DataFrame) -> None:
         """Find failed requests, as listed, else as the tool counted them."""
@@ -200,6 +215,34 @@ class StoredStatistic:
     quantity: str
     statistic: str
     value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of `serving_settings`."""
+
+    benchmark: int
+    setting: str
+    value: str
+
+
+_AXES = ("tp", "pp", "ep", "dp", "devices")
+_DEGREE = re.compile(r"(?<![a-z0-9])(tp|pp|ep|dp)[-_=]?(\d{1,6})(?![a-z0-9])")
+"""Parallelism in the name of a file, such as `llama_tp4_pp2_qps_16.json`."""
+
+
+def settings_of(
+    document: Mapping[str, object], names: Mapping[str, str], benchmark: int
+) -> Iterator[Setting]:
+    """Yield the settings that a result states; `names` is key to setting."""
+    for key, setting in names.items():
+        value = document.get(key)
+        if isinstance(value, bool):
+            yield Setting(benchmark, setting, str(value).lower())
+        elif isinstance(value, float) and math.isfinite(value):
+            yield Setting(benchmark, setting, f"{value:g}")
+        elif isinstance(value, str | int) and value != "":
+            yield Setting(benchmark, setting, text(value))
 
 
 def total(stored: Iterable[StoredStatistic], quantity: str) -> float | None:

@@ -40,6 +40,7 @@ from ccl_bench.trace.formats.serving.requests import (
     StoredStatistic,
     differ_little,
     in_milliseconds,
+    settings_of,
     totals,
 )
 
@@ -66,6 +67,20 @@ _TOTALS = {
     "max_concurrency": "concurrency",
     "request_rate": "request_rate",
 }
+_SETTINGS = {
+    "model_id": "model",
+    "tokenizer_id": "tokenizer",
+    "backend": "engine",
+    "burstiness": "burstiness",
+    "dataset_name": "dataset",
+    "random_input_len": "random_input_tokens",
+    "random_output_len": "random_output_tokens",
+    "tensor_parallel_size": "tp",
+    "pipeline_parallel_size": "pp",
+    "data_parallel_size": "dp",
+    **{axis: axis for axis in ("tp", "pp", "dp", "ep")},
+}
+"""Keys of a result, and those that `vllm bench serve --metadata KEY=VALUE` adds."""
 
 
 def read_vllm(stream: BinaryIO, file: str) -> TraceContent:
@@ -83,6 +98,7 @@ def _read(stream: BinaryIO, file: str, tool: str, option: str) -> TraceContent:
     for benchmark, document in enumerate(read_objects(stream, file)):
         rows.stored += in_milliseconds(document, benchmark)
         rows.stored += totals(document, _TOTALS, benchmark)
+        rows.settings += settings_of(document, _SETTINGS, benchmark)
         failed, sent, completed = (
             finite(document.get(key)) for key in ("failed", "num_prompts", "completed")
         )

@@ -1,0 +1,358 @@
+"""The answer above the table: a sentence with links, a picture, and libraries in pairs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ccl_bench.base.text import counted
+from ccl_bench.leaderboard.pages.render import (
+    hardware_text,
+    name_and_version,
+    parallelism_text,
+    render_page,
+)
+from ccl_bench.leaderboard.store.answers import MEASURED, Answer, answer
+from ccl_bench.leaderboard.store.reported_rows import STATE
+from ccl_bench.report.formatting import amount, with_unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqlalchemy import Connection
+
+    from ccl_bench.leaderboard.pages.links import Links
+    from ccl_bench.leaderboard.store.answers import Candidate, Pair
+    from ccl_bench.leaderboard.store.query import RunQuery
+
+Words = list[tuple[str, str]]
+"""Text with the address that it links to, empty without one."""
+
+FLOORS = (20, 50, 100, 200)
+"""Tokens per second of a user that the page offers: slow and fast reading, an agent, and faster ones."""
+_SYSTEMS = 8
+"""Systems with a shape and colour of their own; the style sheet has as many."""
+_OTHER_POINTS = 150
+"""Points off the fronts that are drawn: more would hide each other."""
+_BARS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """One point of the picture."""
+
+    x: float
+    y: float
+    run: str
+    label: str
+    colour: int
+    is_hollow: bool = False
+    """Whether it lies between measured points."""
+    is_reported: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Throughput against interactivity, both axes logarithmic."""
+
+    width: int
+    height: int
+    dots: list[Dot]
+    lines: list[tuple[int, str]]
+    """Colour and path of each front."""
+    keys: list[tuple[int, str]]
+    across: list[tuple[float, str]]
+    up: list[tuple[float, str]]
+    floor: float | None
+    """Position of the asked interactivity."""
+    labels: tuple[str, str]
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One row of a bar chart."""
+
+    name: str
+    run: str
+    text: str
+    share: float
+    """Length, percent of the longest."""
+    note: str
+    is_reported: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownAnswer:
+    """An answer as the page shows it."""
+
+    answer: Answer
+    sentence: Words
+    picture: Picture | None
+    bars: list[Bar]
+    pairs: list[Words]
+    floors: list[tuple[str, str, bool]]
+    """Least tokens per second of a user: text, address, and whether it is the asked one."""
+    by_floor: list[tuple[str, Words]]
+    """Least tokens per second of a user, and the best row that reaches it."""
+    goals: list[tuple[str, str, bool]]
+    others: list[tuple[str, str, int]]
+    """Further questions with their address and number of rows."""
+
+
+def shown_answer(connection: Connection, query: RunQuery, to: Links) -> ShownAnswer | None:
+    """Return the answer to a query; None if there is nothing to answer with."""
+    found = answer(connection, query)
+    if found is None or not found.points:
+        return None
+    asked = found.query
+    is_serving = bool(found.fronts)
+    return ShownAnswer(
+        found,
+        list(_sentence(found, to)),
+        _picture(found) if is_serving else None,
+        [] if is_serving else _bars(found),
+        [list(_pair(pair, found, to)) for pair in found.pairs],
+        [
+            (
+                f"{floor} tokens/s",
+                to.table(query, interactivity=float(floor), page=1),
+                asked.interactivity == floor,
+            )
+            for floor in FLOORS
+        ]
+        if is_serving
+        else [],
+        list(_by_floor(found, to)) if is_serving else [],
+        [
+            (goal.title, to.table(query, matters=goal.metric, page=1), goal == found.goal)
+            for goal in found.goals
+        ],
+        [(_question_text(changes), to.question(asked, **changes), rows) for changes, rows in found.others],
+    )
+
+
+def question_page(connection: Connection, query: RunQuery, to: Links) -> str:
+    """Return the page that answers one question, for a site without a server."""
+    shown = shown_answer(connection, query, to)
+    model = _short_name(query.model[0]) if query.model else "these runs"
+    return render_page("question.html", f"{model}, {query.phase}", to, at="runs", shown_answer=shown)
+
+
+def _by_floor(found: Answer, to: Links) -> Iterator[tuple[str, Words]]:
+    """Yield each least interactivity with the best row that reaches it."""
+    for floor in FLOORS:
+        reaching = [each for each in found.points if (each.interactivity or 0.0) >= floor]
+        if reaching:
+            best = min(reaching, key=lambda p: (p.value if p.better == "lower" else -p.value, p.run["id"]))
+            yield f"{floor} tokens/s", list(_described(best, to))
+
+
+def _question_text(changes: dict[str, Any]) -> str:
+    if changes["input_len"] is None:
+        return str(_short_name(changes["model"][0]))
+    return f"{changes['input_len']:,} tokens in, {changes['output_len'] or 0:,} out"
+
+
+def _short_name(model: str) -> str:
+    return model.rpartition("/")[2]
+
+
+def _sentence(found: Answer, to: Links) -> Iterator[tuple[str, str]]:
+    """Yield the answer in words; each part of the question leads to its rows, each number to its run."""
+    asked, goal = found.query, found.goal
+    yield "For ", ""
+    if asked.model:
+        name = " or ".join(_short_name(model) for model in asked.model)
+        yield name, to.table(phase=asked.phase, model=asked.model)
+    else:
+        yield "these runs", ""
+    if found.workload:
+        key, label = found.workload
+        words = [part for part in label.split(", ")[1:] if not part.startswith("data ")]
+        yield f", {', '.join(words)}" if asked.model else "", to.workload(key)
+    elif asked.input_len and asked.output_len:
+        lengths: dict[str, Any] = {
+            "phase": asked.phase,
+            "model": asked.model,
+            "input_len": asked.input_len,
+            "output_len": asked.output_len,
+        }
+        yield ", ", ""
+        yield f"{asked.input_len:,} tokens in and {asked.output_len:,} out", to.table(**lengths)
+    if asked.interactivity:
+        yield f", at {amount(asked.interactivity)} tokens/s of a user or more", ""
+    yield f": {goal.words}", ""
+    if not found.best:
+        yield ": no row reaches that.", ""
+        return
+    first = found.best[0]
+    yield ": ", ""
+    yield from _described(first, to)
+    rest = found.best[1:4]
+    for number, each in enumerate(rest):
+        without = found.best[number].run[found.by] or "unknown"
+        yield f"; without {without}: ", ""
+        yield from _described(each, to)
+    yield ".", ""
+    if first.run["state"] == STATE:
+        measured = next((each for each in found.best if each.run["state"] == MEASURED), None)
+        yield (
+            " These numbers are reported elsewhere, not measured here"
+            + ("; the best measured here: " if measured else "."),
+            "",
+        )
+        if measured:
+            yield from _described(measured, to)
+            yield ".", ""
+
+
+def _described(each: Candidate, to: Links) -> Iterator[tuple[str, str]]:
+    run = each.run
+    parts = [
+        hardware_text(run) or "unknown hardware",
+        name_and_version(run, "framework", "framework_version"),
+        run["communication_library"] or "",
+        run["precision"] or "",
+    ]
+    yield ", ".join(filter(None, parts)), to.run(run["id"])
+    at = (
+        f" at {amount(each.interactivity)} tokens/s of a user"
+        if each.interactivity and each.unit == "tokens/s"
+        else ""
+    )
+    yield f", {with_unit(each.value, each.unit)}{at}", ""
+
+
+def _pair(pair: Pair, found: Answer, to: Links) -> Iterator[tuple[str, str]]:
+    """Yield the comparison of two libraries in words."""
+    change = (pair.middle - 1) * 100
+    is_less = change < 0
+    is_time = found.goal.one_work or found.goal.metric == "TTFT"
+    more = ("shorter" if is_less else "longer") if is_time else ("lower" if is_less else "higher")
+    low, high = (min(pair.ratios) - 1) * 100, (max(pair.ratios) - 1) * 100
+    yield f"{pair.second} against {pair.first}: {found.goal.title} {abs(change):.1f} % {more}", ""
+    count = len(pair.ratios)
+    yield (
+        (
+            f" (median of {counted(count, 'pair')}, {low:+.1f} to {high:+.1f} %): "
+            if count > 1
+            else " (1 pair): "
+        ),
+        "",
+    )
+    for number, runs in enumerate(pair.runs[:_BARS], start=1):
+        yield f"{number}", to.compare(runs)
+        yield " ", ""
+
+
+# The picture, in pixels from the top left.
+_WIDTH, _HEIGHT = 860, 380
+_LEFT, _RIGHT, _TOP, _BOTTOM = 84, 836, 16, 322
+
+
+def _picture(found: Answer) -> Picture | None:
+    points = [each for each in found.points if each.interactivity and each.value > 0]
+    if not points:
+        return None
+    hollow = found.hollow
+    xs = [each.interactivity or 1.0 for each in points]
+    ys = [*(each.value for each in points), *(each.value for each in hollow)]
+    across, up = log_ticks(min(xs), max(xs)), log_ticks(min(ys), max(ys))
+
+    def x_of(value: float) -> float:
+        return round(_LEFT + _share(value, across) * (_RIGHT - _LEFT), 1)
+
+    def y_of(value: float) -> float:
+        return round(_BOTTOM - _share(value, up) * (_BOTTOM - _TOP), 1)
+
+    leading = sorted(found.fronts, key=lambda name: -max(p.value for p in found.fronts[name]))
+    colours = {name: min(number, _SYSTEMS) for number, name in enumerate(leading, start=1)}
+    on_front = {id(p) for front in found.fronts.values() for p in front}
+    others = [p for p in points if id(p) not in on_front]
+    step = max(1, -(-len(others) // _OTHER_POINTS))
+    drawn = [*others[::step], *(p for p in points if id(p) in on_front)]
+    dots = [
+        Dot(
+            x_of(p.interactivity or 1.0),
+            y_of(p.value),
+            p.run["id"],
+            f"{hardware_text(p.run)}, {p.run['framework'] or ''}: {with_unit(p.value, p.unit)} at "
+            f"{amount(p.interactivity or 0)} tokens/s of a user",
+            colours.get(p.run["hardware"] or "unknown", _SYSTEMS),
+            is_reported=p.run["state"] == STATE,
+        )
+        for p in drawn
+    ]
+    dots += [
+        Dot(
+            x_of(h.interactivity),
+            y_of(h.value),
+            h.run["id"],
+            f"{h.run['hardware']}: about {amount(h.value)} at {amount(h.interactivity)} tokens/s of a user, "
+            "between measured points",
+            colours.get(h.run["hardware"] or "unknown", _SYSTEMS),
+            is_hollow=True,
+        )
+        for h in hollow
+    ]
+    lines = [
+        (colours[name], "M" + " L".join(f"{x_of(p.interactivity or 1.0)},{y_of(p.value)}" for p in front))
+        for name, front in found.fronts.items()
+        if len(front) > 1
+    ]
+    asked = found.query.interactivity
+    floor = x_of(asked) if asked and across[0] <= asked <= across[-1] else None
+    return Picture(
+        _WIDTH,
+        _HEIGHT,
+        dots,
+        lines,
+        [(colours[name], name) for name in leading],
+        [(x_of(tick), amount(tick)) for tick in across],
+        [(y_of(tick), amount(tick)) for tick in up],
+        floor,
+        ("tokens/s of a user", found.goal.title),
+        f"{found.goal.title} against tokens/s of a user: {counted(len(points), 'point')} of "
+        f"{', '.join(leading)}",
+    )
+
+
+_WIDE = 3
+"""Powers of ten between the ends of an axis above which 2 and 5 would crowd it."""
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return 1, 2 and 5 times powers of ten around a range, and powers of ten alone around a wide one."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    factors = (1, 2, 5) if last - first <= _WIDE else (1,)
+    ticks = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
+    below = [tick for tick in ticks if tick <= low] or ticks[:1]
+    above = [tick for tick in ticks if tick >= high] or ticks[-1:]
+    chosen = [tick for tick in ticks if below[-1] <= tick <= above[0]]
+    return chosen if len(chosen) > 1 else [chosen[0], chosen[0] * 10]
+
+
+def _share(value: float, ticks: Sequence[float]) -> float:
+    return math.log(value / ticks[0]) / math.log(ticks[-1] / ticks[0])
+
+
+def _bars(found: Answer) -> list[Bar]:
+    """Return bars of the best rows, one for each configuration."""
+    ordered = sorted(found.points, key=lambda p: (p.value if p.better == "lower" else -p.value, p.run["id"]))
+    shown = ordered[:_BARS]
+    longest = max((p.value for p in shown), default=1.0) or 1.0
+    return [
+        Bar(
+            ", ".join(
+                filter(None, (hardware_text(p.run), p.run["framework"], p.run["communication_library"]))
+            ),
+            p.run["id"],
+            with_unit(p.value, p.unit),
+            round(100 * p.value / longest, 1),
+            parallelism_text(p.run),
+            p.run["state"] == STATE,
+        )
+        for p in shown
+    ]

@@ -1,0 +1,86 @@
+"""Result files of InferenceX, `agg_*.json`: a point of a serving sweep, or several; times in seconds."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ccl_bench.leaderboard.reported.observations import Observations
+
+MARK = "tput_per_gpu"
+"""Key that only these files have."""
+
+_OUTPUT = "output_tput_per_gpu"
+_TRUE = {True, "true", "True", "1"}
+
+
+def add_point(observations: Observations, where: str, name: str, point: Mapping[str, Any]) -> None:
+    """Add one point; a missing or wrong value makes it a mistake."""
+    source = observations.source
+    try:
+        framework = str(point["framework"])
+        is_split = point.get("disagg") in _TRUE
+        numbers = {key: float(point[key]) for key in source.numbers if point.get(key) is not None}
+        if is_split and _OUTPUT in numbers:
+            # Its script divides the output of disaggregated servers by the devices of decode alone.
+            prefill, decode = (int(point.get(f"num_{side}_gpu") or 0) for side in ("prefill", "decode"))
+            if prefill and decode:
+                numbers[_OUTPUT] *= decode / (prefill + decode)
+            else:
+                del numbers[_OUTPUT]
+        if not all(0 < value < math.inf for value in numbers.values()):
+            raise ValueError("a number is not above 0")
+        observations.add(
+            where,
+            name,
+            {
+                "model.phase": "inference",
+                "model.model_family": point["model"],
+                "model.precision": point.get("precision"),
+                "data.input_len": int(point["isl"]),
+                "data.output_len": int(point["osl"]),
+                "data.serving.max_concurrency": int(point["conc"]),
+                "hardware.device.model": point["hw"],
+                "hardware.device.device_count": _device_count(point, is_split=is_split),
+                "framework.name": source.frameworks.get(framework.lower(), framework),
+                "framework.version": str(point.get("image") or "").rpartition(":")[2] or None,
+                **(
+                    {}
+                    if is_split
+                    else {"parallelism.tp": int(point["tp"]), "parallelism.ep": int(point.get("ep") or 1)}
+                ),
+            },
+            numbers,
+            variant=", ".join(_variant(point, is_split=is_split)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        observations.mistakes.append(f"{where}: {error!r}")
+
+
+def _device_count(point: Mapping[str, Any], *, is_split: bool) -> int | None:
+    """Return the devices: of prefill and decode together, else tensor-parallel ones with their replicas."""
+    if not is_split:
+        return int(point["tp"])
+    sides = [point.get("num_prefill_gpu"), point.get("num_decode_gpu")]
+    return sum(int(side) for side in sides if side) if all(sides) else None
+
+
+def _variant(point: Mapping[str, Any], *, is_split: bool) -> Iterator[str]:
+    if is_split:
+        yield "disaggregated"
+        for side in ("prefill", "decode"):
+            words = [
+                f"{name} {point[f'{side}_{name}']}" for name in ("tp", "ep") if point.get(f"{side}_{name}")
+            ]
+            workers = point.get(f"{side}_num_workers")
+            yield " ".join([side, *([f"{workers} ×"] if workers else []), *words])
+    if point.get("dp_attention") in _TRUE:
+        yield "attention dp"
+    speculation = str(point.get("spec_decoding") or "none")
+    if speculation != "none":
+        yield f"speculative {speculation}"
+    if point.get("is_multinode") in _TRUE:
+        yield "several nodes"

@@ -1,0 +1,362 @@
+"""Answers to a visitor's question: the best rows by system or library, and libraries compared in pairs."""
+
+from __future__ import annotations
+
+import pkgutil
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from sqlalchemy import and_, func, select
+
+from ccl_bench.analysis.serving.curves import interpolated, pareto_front
+from ccl_bench.leaderboard.store.columns import AXES
+from ccl_bench.leaderboard.store.query_result import where_clauses
+from ccl_bench.leaderboard.store.rows import is_listed
+from ccl_bench.leaderboard.store.tables import RUN_COUNTS, RUNS, VALUES, WORKLOADS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sqlalchemy import Connection
+
+    from ccl_bench.leaderboard.store.query import RunQuery
+
+INTERACTIVITY = "interactivity"
+MEASURED = "verified"
+"""State of rows whose numbers were recomputed from their traces."""
+
+
+class Goal(msgspec.Struct, frozen=True):
+    """What matters to a visitor: a metric of a phase."""
+
+    phase: str
+    metric: str
+    title: str
+    words: str
+    one_work: bool = False
+
+
+@cache
+def goals() -> tuple[Goal, ...]:
+    """Return the goals, in order of preference."""
+    raw = pkgutil.get_data(__package__, "questions.toml") or b""
+    return tuple(msgspec.convert(tomllib.loads(raw.decode())["goal"], list[Goal]))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One row that answers, with its number."""
+
+    run: dict[str, Any]
+    value: float
+    unit: str
+    better: str
+    interactivity: float | None
+    """Tokens/s of a user; None if the row has no time per output token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hollow:
+    """A point between two measured ones of a curve, on a line with both axes logarithmic."""
+
+    run: dict[str, Any]
+    """The measured row next to it, with the higher throughput."""
+    interactivity: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two libraries on rows that agree in everything else; ratios are `second` by `first`."""
+
+    first: str
+    second: str
+    ratios: list[float]
+    runs: list[tuple[str, str]]
+    better: str
+
+    @property
+    def middle(self) -> float:
+        """Median ratio."""
+        return median(self.ratios)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a question, with the question as it was understood."""
+
+    query: RunQuery
+    goal: Goal
+    workload: tuple[str, str] | None
+    """Key and label of the only workload; None where rows of several can be compared."""
+    by: str
+    """Column by which the best rows are told apart: `hardware`, or `communication_library`."""
+    best: list[Candidate]
+    """The best row of each system or library, the best first."""
+    points: list[Candidate]
+    """Every row that answers."""
+    fronts: dict[str, list[Candidate]]
+    """System → its points that no other one of it dominates, by rising interactivity."""
+    hollow: list[Hollow]
+    """The value of each system at the asked interactivity, between measured points."""
+    pairs: list[Pair]
+    goals: list[Goal]
+    """Goals that rows of this question have numbers for."""
+    others: list[tuple[dict[str, Any], int]]
+    """Further questions with their number of rows: changes of the query."""
+
+
+_COLUMNS = (
+    *("id", "state", "workload", "submitted_at", "submitter", "name", "source", "variant", "curve"),
+    *("model", "precision", "batch_size", "seq_len", "input_len", "output_len", "concurrency"),
+    *("hardware", "device_count", "node_count", "framework", "framework_version"),
+    *("communication_library", "communication_version", *AXES),
+)
+_QUESTIONS = 12
+"""Further questions that are offered."""
+
+
+def answer(connection: Connection, query: RunQuery) -> Answer | None:
+    """Return the answer to a completed query; None if no row has a number that any goal asks for.
+
+    A query that names no model is answered for the one with the most rows, and says so.
+    """
+    phase = query.phase if query.phase in {"training", "inference"} else _commonest_phase(connection)
+    query = query.model_copy(update={"phase": phase, "state": query.state})
+    if not query.model and not query.workload and (model := _commonest_model(connection, query)):
+        query = query.model_copy(update={"model": [model]})
+    others = _other_questions(connection, query)
+    if phase == "inference" and query.input_len is None and query.output_len is None:
+        lengths = _commonest_lengths(connection, query)
+        query = query.model_copy(update=dict(zip(("input_len", "output_len"), lengths, strict=True)))
+    offered = _goals_with_rows(connection, query, phase)
+    goal = _chosen_goal(offered, query.matters, phase)
+    if goal is None:
+        return None
+    points = _candidates(connection, query, goal.metric)
+    pairs = _pairs(points)
+    workload = None
+    if goal.one_work and points:
+        by_workload: dict[str, list[Candidate]] = {}
+        for each in points:
+            by_workload.setdefault(each.run["workload"], []).append(each)
+        key, points = max(by_workload.items(), key=lambda item: (len(item[1]), item[0]))
+        label = connection.execute(select(WORKLOADS.c.label).where(WORKLOADS.c.key == key)).scalar_one()
+        workload = (key, label)
+    floor = query.interactivity
+    answering = [p for p in points if floor is None or (p.interactivity or 0.0) >= floor]
+    by = "hardware"
+    if (
+        len({point.run[by] for point in answering}) == 1
+        and len({p.run["communication_library"] for p in answering}) > 1
+    ):
+        by = "communication_library"
+    best = _best(answering, by)
+    fronts = _fronts(points) if phase == "inference" and goal.metric != INTERACTIVITY else {}
+    return Answer(
+        query, goal, workload, by, best, points, fronts, _hollow(points, floor), pairs, [*offered], others
+    )
+
+
+def _commonest_phase(connection: Connection) -> str:
+    counts = RUN_COUNTS.c
+    statement = select(counts.phase).where(counts.field == "", counts.phase != "")
+    return connection.execute(statement.order_by(counts["count"].desc()).limit(1)).scalar() or "training"
+
+
+def _commonest_model(connection: Connection, query: RunQuery) -> str | None:
+    counts = RUN_COUNTS.c
+    statement = select(counts.value).where(counts.field == "model", counts.phase == query.phase)
+    narrowed = [name for name in query.model_fields_set if name not in {"phase", "matters", "interactivity"}]
+    if narrowed:
+        statement = select(RUNS.c.model).where(*where_clauses(query), RUNS.c.model.is_not(None))
+        statement = statement.group_by(RUNS.c.model).order_by(func.count().desc(), RUNS.c.model)
+        return connection.execute(statement.limit(1)).scalar()
+    return connection.execute(statement.order_by(counts["count"].desc(), counts.value).limit(1)).scalar()
+
+
+def _commonest_lengths(connection: Connection, query: RunQuery) -> tuple[int | None, int | None]:
+    columns = (RUNS.c.input_len, RUNS.c.output_len)
+    statement = select(*columns).where(*where_clauses(query), RUNS.c.input_len.is_not(None))
+    statement = statement.group_by(*columns).order_by(func.count().desc(), *columns).limit(1)
+    row = connection.execute(statement).first()
+    return (row[0], row[1]) if row else (None, None)
+
+
+def _other_questions(connection: Connection, query: RunQuery) -> list[tuple[dict[str, Any], int]]:
+    """Return further questions: lengths of this model, and the models with the most rows."""
+    questions: list[tuple[dict[str, Any], int]] = []
+    if query.phase == "inference" and query.model:
+        columns = (RUNS.c.input_len, RUNS.c.output_len)
+        of_model = (RUNS.c.model.in_(query.model), RUNS.c.phase == query.phase, is_listed())
+        statement = select(*columns, func.count()).where(*of_model, RUNS.c.input_len.is_not(None))
+        for row in connection.execute(
+            statement.group_by(*columns).order_by(func.count().desc()).limit(_QUESTIONS)
+        ):
+            questions.append(({"input_len": row[0], "output_len": row[1], "model": query.model}, row[2]))
+    counts = RUN_COUNTS.c
+    models = select(counts.value, counts["count"]).where(counts.field == "model", counts.phase == query.phase)
+    for model, count in connection.execute(
+        models.order_by(counts["count"].desc(), counts.value).limit(_QUESTIONS)
+    ):
+        if [model] != query.model:
+            questions.append(({"model": [model], "input_len": None, "output_len": None}, count))
+    return questions
+
+
+def every_question(connection: Connection, fewest: int = 5) -> list[dict[str, Any]]:
+    """Return the questions that a board can answer: models of a phase, and pairs of lengths of a server.
+
+    Lengths with fewer rows than `fewest` show no curve.
+    """
+    columns = (RUNS.c.phase, RUNS.c.model, RUNS.c.input_len, RUNS.c.output_len)
+    statement = select(*columns, func.count()).where(
+        is_listed(), RUNS.c.phase.is_not(None), RUNS.c.model.is_not(None)
+    )
+    questions: dict[tuple[Any, ...], None] = {}
+    for phase, model, input_len, output_len, rows in connection.execute(
+        statement.group_by(*columns).order_by(*columns)
+    ):
+        questions[phase, model, None, None] = None
+        if phase == "inference" and input_len and output_len and rows >= fewest:
+            questions[phase, model, input_len, output_len] = None
+    names = ("phase", "model", "input_len", "output_len")
+    return [dict(zip(names, each, strict=True)) for each in questions]
+
+
+def _goals_with_rows(connection: Connection, query: RunQuery, phase: str) -> dict[Goal, int]:
+    """Return the goals of a phase that rows of a query have numbers for, with how many."""
+    of_phase = [goal for goal in goals() if goal.phase == phase]
+    statement = (
+        select(VALUES.c.metric, func.count())
+        .join(RUNS, RUNS.c.id == VALUES.c.run)
+        .where(*where_clauses(query), VALUES.c.metric.in_([goal.metric for goal in of_phase]))
+        .group_by(VALUES.c.metric)
+    )
+    counts = dict(map(tuple, connection.execute(statement).all()))
+    return {goal: counts[goal.metric] for goal in of_phase if counts.get(goal.metric)}
+
+
+def _chosen_goal(offered: dict[Goal, int], metric: str, phase: str) -> Goal | None:
+    """Return the goal that a query names, else the first one; of a training, the one with the most rows."""
+    if metric:
+        return next((goal for goal in offered if goal.metric == metric), None)
+    if phase == "inference":
+        return next(iter(offered), None)
+    return max(offered, key=lambda goal: offered[goal], default=None)
+
+
+def _candidates(connection: Connection, query: RunQuery, metric: str) -> list[Candidate]:
+    users = VALUES.alias()
+    statement = (
+        select(
+            *(RUNS.c[name] for name in _COLUMNS),
+            *(VALUES.c.value, VALUES.c.unit, VALUES.c.better, users.c.value.label("users")),
+        )
+        .join(VALUES, and_(VALUES.c.run == RUNS.c.id, VALUES.c.metric == metric, VALUES.c.errors == 0))
+        .outerjoin(users, and_(users.c.run == RUNS.c.id, users.c.metric == INTERACTIVITY))
+        .where(*where_clauses(query))
+        .order_by(RUNS.c.id)
+    )
+    width = len(_COLUMNS)
+    return [
+        Candidate(dict(zip(_COLUMNS, row, strict=False)), *row[width:])
+        for row in connection.execute(statement)
+    ]
+
+
+def _key(candidate: Candidate) -> tuple[float, str]:
+    """Return a key that sorts the better number first."""
+    return (candidate.value if candidate.better == "lower" else -candidate.value, candidate.run["id"])
+
+
+def _best(points: Iterable[Candidate], by: str) -> list[Candidate]:
+    best: dict[str, Candidate] = {}
+    for each in points:
+        name = each.run[by] or "unknown"
+        if name not in best or _key(each) < _key(best[name]):
+            best[name] = each
+    return sorted(best.values(), key=_key)
+
+
+def _fronts(points: Sequence[Candidate]) -> dict[str, list[Candidate]]:
+    by_system: dict[str, list[Candidate]] = {}
+    for each in points:
+        if each.interactivity:
+            by_system.setdefault(each.run["hardware"] or "unknown", []).append(each)
+    fronts = {}
+    for name, its in by_system.items():
+        sign = -1.0 if its[0].better == "lower" else 1.0
+        front = pareto_front([p.interactivity or 0.0 for p in its], [sign * p.value for p in its])
+        fronts[name] = [its[index] for index in front]
+    return fronts
+
+
+def _hollow(points: Sequence[Candidate], floor: float | None) -> list[Hollow]:
+    """Return the highest value of each system at the asked interactivity, between measured points of a curve.
+
+    Leaving out a measured point and reading it off the line of its neighbours gives the time per output token
+    within 5 %; a time to first token is not read off (docs/sweeps.md).
+    """
+    if floor is None or not points or points[0].better == "lower":
+        return []
+    curves: dict[str, list[Candidate]] = {}
+    for each in points:
+        if each.interactivity and each.run["curve"]:
+            curves.setdefault(each.run["curve"], []).append(each)
+    best: dict[str, Hollow] = {}
+    for its in curves.values():
+        by_users = {p.interactivity: p for p in sorted(its, key=lambda p: p.value) if p.interactivity}
+        value = interpolated([*by_users], [p.value for p in by_users.values()], floor)
+        if value is None or floor in by_users:
+            continue
+        nearest = max(
+            (p for users, p in by_users.items() if users < floor), key=lambda p: p.interactivity or 0.0
+        )
+        name = nearest.run["hardware"] or "unknown"
+        if name not in best or value > best[name].value:
+            best[name] = Hollow(nearest.run, floor, value)
+    measured = dict.fromkeys(best, 0.0)
+    for each in points:
+        if (each.interactivity or 0.0) >= floor and (name := each.run["hardware"] or "unknown") in measured:
+            measured[name] = max(measured[name], each.value)
+    return [each for name, each in best.items() if each.value > measured[name]]
+
+
+_SAME = (
+    "workload",
+    "hardware",
+    "device_count",
+    "node_count",
+    "framework",
+    "source",
+    "variant",
+    "concurrency",
+    *AXES,
+)
+"""What two rows have in common that differ in their communication library alone."""
+
+
+def _pairs(points: Iterable[Candidate]) -> list[Pair]:
+    """Return each pair of libraries with the ratios of their numbers; of rows that agree the best counts."""
+    alike: dict[tuple[Any, ...], dict[str, Candidate]] = {}
+    for each in points:
+        if library := each.run["communication_library"]:
+            libraries = alike.setdefault(tuple(each.run[name] for name in _SAME), {})
+            if library not in libraries or _key(each) < _key(libraries[library]):
+                libraries[library] = each
+    pairs: dict[tuple[str, str], Pair] = {}
+    for libraries in alike.values():
+        # NCCL is what most rows have, so that others are compared with it.
+        for first, second in combinations(sorted(libraries, key=lambda name: (name != "NCCL", name)), 2):
+            one, other = libraries[first], libraries[second]
+            if one.value > 0:
+                pair = pairs.setdefault((first, second), Pair(first, second, [], [], one.better))
+                pair.ratios.append(other.value / one.value)
+                pair.runs.append((one.run["id"], other.run["id"]))
+    return sorted(pairs.values(), key=lambda pair: (-len(pair.ratios), pair.first, pair.second))
