@@ -35,6 +35,11 @@ UNITS: dict[str, tuple[str, Literal["higher", "lower", "neither"]]] = {
     "TPOT": ("s", "lower"),
     "output_throughput": ("tokens/s", "higher"),
 }
+DERIVED_UNITS: dict[str, tuple[str, str]] = dict.fromkeys(
+    ("interactivity", "output_throughput_per_device", "training_throughput_per_device"),
+    ("tokens/s", "higher"),
+)
+"""Numbers that a board derives from those."""
 _FRAMEWORKS = {"training": ("torchtitan", "megatron-lm"), "inference": ("vllm", "sglang")}
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -118,6 +123,19 @@ class Made:
         """One for each value."""
         made = [self._result(name, value) for name, value in self.values.items()]
         return [*made, *self.extra]
+
+    @property
+    def shown(self) -> dict[str, float]:
+        """The values with those that a board derives from them."""
+        derived = {
+            "interactivity": 1 / self.values["TPOT"] if "TPOT" in self.values else None,
+            "output_throughput_per_device": self._for_each_device("output_throughput"),
+            "training_throughput_per_device": self._for_each_device("throughput_tokens_sec"),
+        }
+        return self.values | {name: value for name, value in derived.items() if value is not None}
+
+    def _for_each_device(self, metric: str) -> float | None:
+        return self.values[metric] / self.devices if metric in self.values else None
 
     def _result(self, name: str, value: float) -> Result:
         unit, better = UNITS[name]

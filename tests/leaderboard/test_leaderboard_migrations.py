@@ -31,6 +31,7 @@ from ccl_bench.leaderboard.publishing.audit import audit_store
 from ccl_bench.leaderboard.publishing.publications import reconcile
 from ccl_bench.leaderboard.publishing.settings import Settings
 from ccl_bench.leaderboard.publishing.tokens import Role
+from ccl_bench.leaderboard.reported.observations import Reported, packaged
 from ccl_bench.leaderboard.store import METADATA, Store, migrations, open_store, rows, writing
 from ccl_bench.leaderboard.store.database import downgrade, migrate, open_engine
 from ccl_bench.leaderboard.store.log import log_changes
@@ -120,6 +121,7 @@ ONLY_IN = {
     "0002": {"tokens", "publications", "jobs", "uploads"},
     "0003": {"log", "keys"},
     "0004": {"run_counts", "rank_counts"},
+    "0006": {"sources"},
 }
 """Revision → tables that it brought."""
 TOKEN = f"cclb_{'a' * 12}_{'A' * 43}"
@@ -232,15 +234,23 @@ def test_going_back_loses_what_the_manual_says_and_the_rest_comes_forward_again(
         added(fresh, made)
     reconcile(fresh, Settings())
     tokens.create_token(fresh.engine, "ada", Role.SUBMITTER)
+    published = _counts(fresh.engine)
+    with fresh.engine.connect() as connection:
+        runs = find_runs(connection, RunQuery()).runs
+    fresh.add_reported(Reported(packaged()[0].source, packaged()[0].rows.head(30)))
     before = _counts(fresh.engine)
+    assert before["runs"] > published["runs"] == len(runs) == 4
     lost = set().union(*(tables for step, tables in ONLY_IN.items() if step > revision))
     downgrade(fresh.engine, revision)
-    assert _counts(fresh.engine) == {name: count for name, count in before.items() if name not in lost}
+    assert _counts(fresh.engine) == {name: count for name, count in published.items() if name not in lost}
     migrate(fresh.engine)
     fresh.catch_up()
     reconcile(fresh, Settings())
     after = _counts(fresh.engine)
     assert after == before | {"tokens": 1 if revision >= "0002" else 0}
+    with fresh.engine.connect() as connection:
+        forward = {each.run["id"]: each for each in find_runs(connection, RunQuery()).runs}
+    assert [forward[each.run["id"]] for each in runs] == runs
     assert audit_store(fresh).problems == []
 
 

@@ -167,7 +167,7 @@ def test_choices_say_how_many_runs_each_leaves(full: Store) -> None:
 
 def test_only_metrics_with_a_number_are_offered(full: Store) -> None:
     with full.engine.connect() as connection:
-        assert measured_metrics(connection) == sorted({name for each in MADE for name in each.values})
+        assert measured_metrics(connection) == sorted({name for each in MADE for name in each.shown})
         assert count_phases(connection) == {
             phase: sum(each.phase == phase for each in MADE) for phase in ("training", "inference")
         }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from leaderboard_bundles import UNITS, Made, added, changed, many, placed
+from leaderboard_bundles import DERIVED_UNITS, UNITS, Made, added, changed, many, placed
 from sqlalchemy import select
 
 from ccl_bench.leaderboard.store import State, new_event
@@ -47,14 +47,14 @@ def test_ranks_are_those_of_a_plain_count(store: Store) -> None:
     store.catch_up()
     together: dict[Any, list[float]] = defaultdict(list)
     for each in made:
-        for metric, value in each.values.items():
+        for metric, value in each.shown.items():
             together[each.phase, each.model, each.precision, each.batch, metric].append(value)
     for run, each in zip(runs, made, strict=True):
         found = _numbers(store, run)
-        assert set(found) == set(each.values)
-        for metric, value in each.values.items():
+        assert set(found) == set(each.shown)
+        for metric, value in each.shown.items():
             others = together[each.phase, each.model, each.precision, each.batch, metric]
-            better = UNITS[metric][1]
+            better = (UNITS | DERIVED_UNITS)[metric][1]
             ahead = sum(other < value if better == "lower" else other > value for other in others)
             expected = (None, None) if better == "neither" else (ahead + 1, len(others))
             assert (found[metric].place, found[metric].ranked) == expected
@@ -78,6 +78,16 @@ def test_numbers_of_different_work_or_measure_are_ranked_apart(small: Store, oth
     assert _standing(small, first, "mfu") == (1, 1)
     assert _standing(small, second, "mfu") == (1, 1)
     assert not _numbers(small, second)["mfu"].is_best
+
+
+@pytest.mark.parametrize("other", [{"revision": 99}, {"window": "whole trace"}], ids=str)
+def test_derived_numbers_are_ranked_apart_where_what_they_follow_from_is(
+    small: Store, other: dict[str, Any]
+) -> None:
+    served = changed(RUN, phase="inference", values={"TPOT": 0.02}, findings=(WARNING,))
+    first, second = added(small, served), added(small, changed(served, **other, values={"TPOT": 0.01}))
+    assert _standing(small, first, "interactivity") == _standing(small, second, "interactivity") == (1, 1)
+    assert _numbers(small, first)["interactivity"].doubts == 1
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import polars as pl
 import pytest
 from acting_text import ACTING, NAME, write_hostile_run
 from commands import invoke
@@ -77,10 +78,9 @@ def test_no_page_answer_site_or_log_holds_text_that_acts(
     written += [board.data / "publishing.log", *board.data.rglob("history.json")]
     assert len(written) > 10
     for path in written:
-        if path.name not in {
-            CARD,
-            "runs.parquet",
-        }:  # the very file that was signed, and one without lines of text
+        if path.suffix == ".parquet":
+            assert ACTING.findall(str(pl.read_parquet(path).rows())) == [], path
+        elif path.name != CARD:  # the very file that was signed
             assert ACTING.findall(path.read_text(encoding="utf-8")) == [], path
     audited = invoke(["ccl-bench", "audit", str(board.data), "--format", "json"])
     assert ACTING.findall(audited.stdout + audited.stderr) == []

@@ -16,6 +16,7 @@ from ccl_bench.leaderboard.publishing import settings
 from ccl_bench.leaderboard.publishing.publications import TRACES_FOLDER
 from ccl_bench.leaderboard.store import locked
 from ccl_bench.leaderboard.store.database import FILE
+from ccl_bench.leaderboard.store.store import REPORTED
 from ccl_bench.storage import make_private, private_folder
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def write_backup(store: Store, target: Path, *, progress: Progress | None = None
         _copy_run(store, run, target)
         if progress:
             progress(done, len(runs))
+    with locked(store.data), contextlib.suppress(FileNotFoundError):
+        shutil.copytree(store.data / REPORTED, target / REPORTED)
     with contextlib.suppress(FileNotFoundError):
         shutil.copy2(store.data / settings.FILE, target / settings.FILE)
     make_private(target)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.leaderboard.reported.observations import MISTAKES
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -56,8 +58,8 @@ def add_point(observations: Observations, where: str, name: str, point: Mapping[
             numbers,
             variant=", ".join(_variant(point, is_split=is_split)),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        observations.mistakes.append(f"{where}: {error!r}")
+    except MISTAKES as error:
+        observations.leave_out(where, error)
 
 
 def _device_count(point: Mapping[str, Any], *, is_split: bool) -> int | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import math
 import re
+import sys
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -50,12 +54,21 @@ NUMBER = "number."
 """Prefix of the columns of numbers."""
 
 _KEY = "ccl_bench_source"
+_DIGEST = "ccl_bench_sha256"
+_SEAL = _DIGEST.encode() + b"\x18\x40"
+"""What stands before the digest in a file: its key, and the mark of a text of 64 bytes."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _ADDRESS = re.compile(r"https?://[^\s<>\"']{1,300}")
 _LARGEST_BYTES = 64 << 20
-_MOST_ROWS = 200_000
+MOST_ROWS = 200_000
 """Rows of one source: its numbers take about 2 GB in the index then."""
+
+_LONGEST_TEXT = 1000
+"""Characters of a text of a row; pages show 500."""
+
+MISTAKES = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
+"""What reading an observation raises where its file does not have what its program writes."""
 
 
 class SourceNumber(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -63,7 +76,7 @@ class SourceNumber(msgspec.Struct, frozen=True, omit_defaults=True):
 
     title: str
     unit: str
-    better: str
+    better: Literal["higher", "lower", "neither"]
     differs: str = ""
     ours: str = ""
     """Metric of the same definition; empty if there is none, and the number keeps the source's name."""
@@ -107,7 +120,7 @@ class Reported:
     """Columns `row`, `measured_at`, `variant`, those of `FIELDS`, and one for each number in its unit."""
 
 
-def known_source(name: str, **changes: str) -> Source:
+def known_source(name: str, /, **changes: str) -> Source:
     """Return a source of the catalog, with some of its texts replaced."""
     return msgspec.convert({"name": name} | _known_sources()[name] | changes, Source)
 
@@ -121,18 +134,31 @@ def _known_sources() -> dict[str, Any]:
 
 def check_source(source: Source, where: str) -> None:
     """Raise InputError where the name, date or address of a source cannot be used."""
+    is_address = not source.address or _ADDRESS.fullmatch(source.address)
     checks = (
-        (_NAME, source.name, "a name of small letters, digits and hyphens, such as lab-2026"),
-        (_DATE, source.date, "a date such as 2026-04-27"),
-        (_ADDRESS, source.address or "http://none", "an address that starts with http:// or https://"),
+        (
+            _NAME.fullmatch(source.name),
+            source.name,
+            "a name of small letters, digits and hyphens, such as lab-2026",
+        ),
+        (is_date(source.date), source.date, "a date such as 2026-04-27"),
+        (is_address, source.address, "an address that starts with http:// or https://"),
     )
-    for pattern, text, expected in checks:
-        if not pattern.fullmatch(text):
+    for is_right, text, expected in checks:
+        if not is_right:
             raise InputError(f"{text[:80]!r} is not {expected}", where=where, fix=f"give {expected}")
     if not source.title or not source.licence:
         raise InputError(
             "has no title or no licence", where=where, fix="state both: rows are shown with them"
         )
+
+
+def is_date(text: str) -> bool:
+    """Return whether a text is a day of the calendar as ISO 8601 writes it."""
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 class Observations:
@@ -163,16 +189,36 @@ class Observations:
             for name, value in numbers.items()
             if not 0 <= value < math.inf
         ]
+        problems += [
+            f"{name} has more than {_LONGEST_TEXT:,} characters"
+            for name, value in {"name": row, "variant": variant, **present}.items()
+            if isinstance(value, str) and len(value) > _LONGEST_TEXT
+        ]
         if not numbers:
             problems.append("has no number")
+        if measured_at is not None and not is_date(measured_at):
+            problems.append(f"{measured_at} is no date")
         if problems:
-            self.mistakes.append(f"{where}: {'; '.join(problems)}")
+            self.leave_out(where, ValueError("; ".join(problems)))
             return
+        self._check_count()
         self._rows.append(
             {"row": row, "measured_at": measured_at, "variant": variant}
             | {name: reading.value.get(name) for name in FIELDS}
             | {f"{NUMBER}{name}": float(value) for name, value in numbers.items()}
         )
+
+    def leave_out(self, where: str, error: Exception) -> None:
+        """Name an observation that cannot be used, and why."""
+        self._check_count()
+        problem = f"{error.args[0]} is missing" if isinstance(error, KeyError) else error
+        self.mistakes.append(f"{where}: {problem}")
+
+    def _check_count(self) -> None:
+        if len(self._rows) + len(self.mistakes) >= MOST_ROWS:
+            raise InputError(
+                f"{self.source.name} has more than {MOST_ROWS:,} rows", fix="import a part of them"
+            )
 
     def join(self, other: Observations) -> None:
         """Add the observations and mistakes of another file of the same source."""
@@ -192,35 +238,69 @@ def _schema(numbers: Iterable[str]) -> dict[str, Any]:
 
 def read_reported(path: Path) -> Reported:
     """Return the observations of a file; InputError if it is damaged, or not such a file."""
-    fix = "import the source's files again, or restore it from a backup"
+    fix = "restore it from a backup, or remove it and import the source's files again"
     try:
         if path.stat().st_size > _LARGEST_BYTES:
             raise InputError(f"is larger than {_LARGEST_BYTES >> 20} MiB", where=str(path), fix=fix)
         raw = path.read_bytes()
+        if _SEAL not in raw or _sealed(raw) != raw:
+            raise InputError("is damaged: its content has another SHA-256", where=str(path), fix=fix)
         source = decode_source(pl.read_parquet_metadata(raw)[_KEY])
-        columns = _schema(source.numbers)
-        rows = pl.read_parquet(raw, n_rows=_MOST_ROWS + 1)
-        if rows.height > _MOST_ROWS:
-            raise InputError(f"has more than {_MOST_ROWS:,} rows", where=str(path), fix=fix)
-        if unknown := set(rows.columns) - set(columns):
-            raise InputError(
-                f"has columns that no source has: {sorted(unknown)[:3]}", where=str(path), fix=fix
-            )
         check_source(source, str(path))
+        columns = _schema(source.numbers)
+        # Types are compared before reading: a list of one row may be larger than any memory.
+        if wrong := pl.read_parquet_schema(raw).items() - columns.items():
+            names = sorted(name for name, _ in wrong)[:3]
+            raise InputError(f"has columns that no source has: {names}", where=str(path), fix=fix)
+        rows = pl.read_parquet(raw, n_rows=MOST_ROWS + 1)
         complete = rows.with_columns(pl.lit(None).alias(name) for name in columns if name not in rows.columns)
-        return Reported(source, complete.select(list(columns)).cast(pl.Schema(columns)))
-    except (OSError, KeyError, msgspec.DecodeError, pl.exceptions.PolarsError) as error:
+        complete = complete.select(list(columns)).cast(pl.Schema(columns))
+    except InputError:
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:  # damaged bytes may raise anything
         raise InputError(f"is not a file of reported rows: {error}", where=str(path), fix=fix) from error
+    if problem := _problem(complete):
+        raise InputError(problem, where=str(path), fix=fix)
+    return Reported(source, complete)
+
+
+def _problem(rows: pl.DataFrame) -> str:
+    """Return what `Observations` would not have taken."""
+    if rows.height > MOST_ROWS:
+        return f"has more than {MOST_ROWS:,} rows"
+    for column in rows:
+        filled = column.drop_nulls()
+        if column.dtype == pl.String:
+            is_wrong = (filled.str.len_chars() > _LONGEST_TEXT).any()
+        else:
+            is_wrong = not filled.is_between(0, sys.float_info.max).all()
+        if is_wrong or (column.name in {"row", "variant", *_NEEDED} and column.null_count()):
+            return f"has a value in {column.name} that cannot be used"
+    if not all(map(is_date, rows["measured_at"].drop_nulls().unique())):
+        return "has a value in measured_at that is no date"
+    return ""
 
 
 def write_reported(path: Path, reported: Reported) -> None:
     """Write observations in one step; columns without a value are left out."""
     filled = [column.name for column in reported.rows if column.null_count() < reported.rows.height]
-    metadata = {_KEY: encode_json(reported.source).decode()}
+    metadata = {_KEY: encode_json(reported.source).decode(), _DIGEST: "0" * 64}
+    content = io.BytesIO()
+    reported.rows.select(filled).write_parquet(
+        content, compression="zstd", compression_level=22, metadata=metadata
+    )
     with write_atomically(path, durable=True) as temporary:
-        reported.rows.select(filled).write_parquet(
-            temporary, compression="zstd", compression_level=22, metadata=metadata
-        )
+        temporary.write_bytes(_sealed(content.getvalue()))
+
+
+def _sealed(raw: bytes) -> bytes:
+    """Return a file with the SHA-256 of itself, whose own digits count as zeros.
+
+    Parquet has no checksum of its own, and a damaged one may end the process that reads it.
+    """
+    at = raw.rindex(_SEAL) + len(_SEAL)
+    digest = hashlib.sha256(raw[:at] + b"0" * 64 + raw[at + 64 :]).hexdigest()
+    return raw[:at] + digest.encode() + raw[at + 64 :]
 
 
 def packaged() -> list[Reported]:

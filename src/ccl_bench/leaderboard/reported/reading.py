@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ccl_bench.base.errors import InputError, UsageError
+from ccl_bench.base.text import plain
 from ccl_bench.leaderboard.reported import inference_x, silicon, upstream
 from ccl_bench.leaderboard.reported.observations import (
     Observations,
@@ -49,14 +51,22 @@ def read_files(
 ) -> tuple[list[Reported], list[str]]:
     """Return what files and folders report, by source, and every mistake in them with its place.
 
-    Raises InputError for a file that is no table or result, and UsageError where a source is not described.
+    A damaged file of a folder is a mistake, too. Raises InputError for a single one, and UsageError where a
+    source is not described.
     """
+    # One for each kind of file: two of them have other numbers, even where the caller gives both one name.
     found: dict[str, Observations] = {}
     mistakes: list[str] = []
     for place in places:
         for path in _files(place):
-            name = path.name if path == place else path.relative_to(place.parent).as_posix()
-            observations = _read_file(path, name, about, card, found)
+            name = plain(path.name if path == place else path.relative_to(place.parent).as_posix())
+            try:
+                observations = _read_file(path, name, about, card, found)
+            except InputError as error:
+                if path == place:
+                    raise
+                mistakes.append(str(error))  # one damaged file of a folder costs none of the others
+                continue
             mistakes += [
                 each if each.startswith(name) else f"{name}, {each}" for each in observations.mistakes
             ]
@@ -67,8 +77,9 @@ def read_files(
 def _files(place: Path) -> Iterator[Path]:
     """Yield the files of a place, without cards."""
     if not place.is_dir():
-        if not place.exists():
-            raise UsageError(f"there is no {place}", fix="give files or folders of results")
+        if not place.is_file():
+            problem = "is no file" if place.exists() else "does not exist"
+            raise UsageError(f"{place} {problem}", fix="give files or folders of results")
         yield place
         return
     for folder, folders, names in os.walk(place):
@@ -76,7 +87,7 @@ def _files(place: Path) -> Iterator[Path]:
         yield from (
             Path(folder, name)
             for name in sorted(names)
-            if not name.startswith(".") and not name.endswith(_CARDS)
+            if not name.startswith(".") and not name.endswith(_CARDS) and Path(folder, name).is_file()
         )
 
 
@@ -89,12 +100,19 @@ def _read_file(
     raw = path.read_bytes()
     head = raw[:4096]
     if silicon.MARK.encode() in head.partition(b"\n")[0]:
-        return _joined(found, silicon.read_silicon(io.StringIO(_text(raw, path), newline="")), about)
+        try:
+            table = silicon.read_silicon(io.StringIO(_text(raw, path), newline=""))
+        except csv.Error as error:
+            fix = "download the table again"
+            raise InputError(f"is no table that can be read: {error}", where=str(path), fix=fix) from error
+        return _joined(found, table, about)
     if head.lstrip()[:1] in {b"{", b"["} and (
         f'"{upstream.MARK}"'.encode() in raw or f'"{inference_x.MARK}"'.encode() in raw
     ):
         document = _json(raw, path)
         if isinstance(document, dict) and upstream.MARK in document:
+            if not isinstance(document.get("rows"), list):
+                raise InputError("has no list of rows", where=str(path), fix="download the file again")
             return _joined(found, upstream.read_upstream(document), about)
         points = document if isinstance(document, list) else [document]
         observations = found.setdefault("inference-x", Observations(_described("inference-x", about)))
@@ -103,21 +121,21 @@ def _read_file(
             if isinstance(point, dict):
                 inference_x.add_point(observations, where, where, point)
             else:
-                observations.mistakes.append(f"{where}: is no point")
+                observations.leave_out(where, TypeError("is no point of a sweep"))
         return observations
     if not about.name:
         raise UsageError(
             f"{path} does not say where it is from",
             fix="give --source NAME, --title, --licence and --date, and --card for what was run",
         )
-    observations = found.setdefault(about.name, Observations(_of_results(about)))
+    observations = found.setdefault(f"results of {about.name}", Observations(_of_results(about)))
     add_result(observations, path, name, card)
     return observations
 
 
 def _joined(found: dict[str, Observations], read: Observations, about: About) -> Observations:
     source = _described(read.source.name, about)
-    joined = found.setdefault(source.name, Observations(source))
+    joined = found.setdefault(read.source.name, Observations(source))
     joined.join(read)
     return joined
 

@@ -40,7 +40,7 @@ def add_result(observations: Observations, path: Path, name: str, card: Path | N
             key: value for key, value in fields_of(run.documents.card, run.facts).items() if key in FIELDS
         }
     except CclBenchError as error:
-        observations.mistakes.append(f"{name}: {error}")
+        observations.leave_out(name, error)
         return
     loads = dict(stored.filter(pl.col("statistic") == "total").select("quantity", "value").iter_rows())
     concurrency, rate = loads.get("concurrency"), loads.get("request_rate")

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import counted
-from ccl_bench.leaderboard.reported.observations import Observations, known_source
+from ccl_bench.leaderboard.reported.observations import MISTAKES, Observations, known_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 MARK = "silicon_ttft_ms"
 """Column that only this table has."""
 
+_MOST_COLUMNS = 1000
+"""Columns of a table: that of the source has 34, and a row of many empty ones takes as much memory."""
+
 _TIMES = ("silicon_ttft_ms", "silicon_tpot_ms")
 _CONCURRENCY = re.compile(r"(?:^|; )silicon_concurrency=(\d+)(?:;|$)")
 _MEASURED = re.compile(r"(?:^|; )measured=(\d{4}-\d\d-\d\d)")
@@ -28,10 +31,13 @@ _IMAGE = re.compile(r"(?:^|; )(?:image=)?[\w./#-]+:(v?\d[\w.-]*)(?:;|$)")
 
 
 def read_silicon(stream: IO[str]) -> Observations:
-    """Return the observations of a table."""
+    """Return the observations of a table; csv.Error if it is none."""
     observations = Observations(known_source("aiconfigurator"))
     source = observations.source
-    for number, row in enumerate(csv.DictReader(stream), start=2):
+    table = csv.DictReader(stream)
+    if len(table.fieldnames or ()) > _MOST_COLUMNS:
+        raise csv.Error(f"more than {_MOST_COLUMNS:,} columns")
+    for number, row in enumerate(table, start=2):
         where = f"row {number}"
         try:
             origin = row["silicon_data_source"]
@@ -59,8 +65,8 @@ def read_silicon(stream: IO[str]) -> Observations:
                 variant=", ".join(_variant(row)),
                 measured_at=measured[1] if measured else None,
             )
-        except (KeyError, TypeError, ValueError) as error:
-            observations.mistakes.append(f"{where}: {error!r}")
+        except MISTAKES as error:
+            observations.leave_out(where, error)
     return observations
 
 

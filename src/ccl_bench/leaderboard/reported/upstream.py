@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.leaderboard.reported.observations import Observations, known_source
+from ccl_bench.leaderboard.reported.observations import MISTAKES, Observations, known_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -56,8 +56,8 @@ def read_upstream(document: Mapping[str, Any]) -> Observations:
             observations.add(
                 where, str(facts["workload_name"]), fields, numbers, variant=", ".join(_variant(facts))
             )
-        except (KeyError, TypeError, ValueError) as error:
-            observations.mistakes.append(f"{where}: {error!r}")
+        except MISTAKES as error:
+            observations.leave_out(where, error)
     return observations
 
 

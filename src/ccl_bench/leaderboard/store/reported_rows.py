@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.comparison import unknown_fields
 from ccl_bench.leaderboard.reported.observations import FIELDS, NUMBER
-from ccl_bench.leaderboard.store.board_numbers import board_numbers, derive
+from ccl_bench.leaderboard.store.board_numbers import DERIVED, LITTLE, board_numbers, derive
 from ccl_bench.leaderboard.store.rows import (
     described_row,
     placed_value,
@@ -95,10 +95,15 @@ def _values(source: Source, run: Row, row: dict[str, Any]) -> Iterator[Row]:
                 _value(run, metric, value, number.unit, number.better, f"as {source.title} reports it")
                 | spread
             )
-    for name, value, basis in derive(run, own):
+    for name, value, sources in derive(run, own):
         definition = board_numbers()[name]
         yield _value(
-            run, name, value, definition["unit"], definition["better"], basis or f"from {source.title}"
+            run,
+            name,
+            value,
+            definition["unit"],
+            definition["better"],
+            DERIVED if sources == LITTLE else f"from {source.title}",
         )
 
 

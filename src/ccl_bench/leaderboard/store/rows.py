@@ -20,7 +20,7 @@ from ccl_bench.catalog import devices, models
 from ccl_bench.comparison import comparison_key, unknown_fields
 from ccl_bench.comparison.comparability import result_rules
 from ccl_bench.leaderboard.bundle.format import LISTED, REPORT, history_stamp
-from ccl_bench.leaderboard.store.board_numbers import board_numbers, derive
+from ccl_bench.leaderboard.store.board_numbers import DERIVED, LITTLE, board_numbers, derive
 from ccl_bench.leaderboard.store.columns import CARD_COLUMNS, NUMBER_FILTERS, TEXT_FILTERS
 from ccl_bench.leaderboard.store.tables import RANK_COUNTS, RUN_COUNTS, RUNS, VALUES, WORKLOADS
 
@@ -132,7 +132,7 @@ def workload_key(fields: Fields) -> str:
 def value_rows(bundle: Bundle, run: Row) -> Iterator[Row]:
     """Yield a row for each number of a run, without unit variants."""
     by_name = {single_line(result.metric, 100): result for result in bundle.results}
-    own: dict[str, float] = {}
+    own: dict[str, Row] = {}
     for name, claimed in by_name.items():
         if name in unit_variants() or claimed.value is None or not math.isfinite(claimed.value):
             continue
@@ -151,20 +151,24 @@ def value_rows(bundle: Bundle, run: Row) -> Iterator[Row]:
             **_ONE_VALUE,
         }
         if not number["errors"]:
-            own[name] = claimed.value
+            own[name] = number
         yield placed_value(run, number)
-    for name, value, basis in derive(run, own):
+    for name, value, sources in derive(run, {metric: number["value"] for metric, number in own.items()}):
         of_board = board_numbers()[name]
+        bases = [own[metric]["measured"] for metric in sources]
         number = {
             "run": bundle.id,
             "metric": name,
             "value": value,
             "unit": of_board["unit"],
             "better": of_board["better"],
-            "revision": 1,
-            "measured": basis,
+            # A number compares no further than those that it follows from.
+            "revision": sum(own[metric]["revision"] for metric in sources),
+            "measured": single_line(
+                "; ".join(dict.fromkeys(filter(None, [*([DERIVED] if sources == LITTLE else []), *bases])))
+            ),
             "errors": 0,
-            "doubts": 0,
+            "doubts": max(own[metric]["doubts"] for metric in sources),
             **_ONE_VALUE,
         }
         yield placed_value(run, number)

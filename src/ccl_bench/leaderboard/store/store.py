@@ -8,6 +8,7 @@ import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec import structs
 from sqlalchemy import delete, func, insert, select, update
 
 from ccl_bench.base.errors import CclBenchError, InputError
@@ -25,7 +26,13 @@ from ccl_bench.leaderboard.bundle.format import (
     read_history,
     write_history,
 )
-from ccl_bench.leaderboard.reported.observations import Reported, read_reported, write_reported
+from ccl_bench.leaderboard.reported.observations import (
+    MOST_ROWS,
+    Reported,
+    check_source,
+    read_reported,
+    write_reported,
+)
 from ccl_bench.leaderboard.store.database import locked, writing
 from ccl_bench.leaderboard.store.log import log_changes
 from ccl_bench.leaderboard.store.reported_rows import reported_rows
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
 
     from ccl_bench.engine import Progress
+    from ccl_bench.leaderboard.reported.observations import Source
 
 _Rows = tuple[list[Row], list[Row]]
 """Rows of runs, and rows of their numbers."""
@@ -210,20 +218,28 @@ class Store:
     def add_reported(self, reported: Reported) -> int:
         """Add observations of a source, each once, and return how many are new."""
         path = self.data / REPORTED / f"{reported.source.name}.parquet"
-        rows, before = reported.rows.unique(maintain_order=True), 0
+        check_source(reported.source, "the source")
+        source, rows, before = reported.source, reported.rows.unique(maintain_order=True), 0
         with locked(self.data):
             private_folder(path.parent)
             if path.exists():
-                earlier = read_reported(path).rows
-                before = earlier.height
-                rows = pl.concat([earlier, rows], how="diagonal").unique(maintain_order=True)
+                earlier = read_reported(path)
+                before = earlier.rows.height
+                source = _joined(earlier.source, source)
+                rows = pl.concat([earlier.rows, rows], how="diagonal").unique(maintain_order=True)
+            if rows.height > MOST_ROWS:
+                problem = f"{source.name} would have more than {MOST_ROWS:,} rows"
+                raise InputError(problem, where=str(path), fix="import a part of them")
             if rows.height > before:
-                write_reported(path, Reported(reported.source, rows))
+                write_reported(path, Reported(source, rows))
         self.catch_up()
         return rows.height - before
 
     def _catch_up_reported(self) -> None:
-        """Replace the rows of every source whose file is new, has changed or is gone."""
+        """Replace the rows of every source whose file is new, has changed or is gone.
+
+        One whose file cannot be used is read again by every process, so that each of them names it.
+        """
         files = {path.stem: path for path in (self.data / REPORTED).glob("*.parquet")}
         stamps = {name: f"{path.stat().st_size}-{path.stat().st_mtime_ns}" for name, path in files.items()}
         with self.engine.connect() as connection:
@@ -232,21 +248,25 @@ class Store:
             name for name in stamps.keys() | indexed.keys() if stamps.get(name) != indexed.get(name)
         ):
             self.refused.pop(name, None)
-            reported = None
-            try:
-                if name in files:
-                    reported = read_reported(files[name])
-                    if reported.source.name != name:
-                        fix = f"name it {reported.source.name}.parquet"
-                        raise InputError(
-                            f"holds rows of {reported.source.name}", where=str(files[name]), fix=fix
-                        )
-            except InputError as error:
-                self.refused[name] = error
-                reported = None
-            with locked(self.data), writing(self.engine) as connection:
-                replace_reported(connection, name, reported, stamps.get(name, ""))
+            with locked(self.data):
+                reported = self._read_source(files[name], name) if name in files else None
+                if reported is None and name not in indexed:
+                    continue
+                with writing(self.engine) as connection:
+                    replace_reported(connection, name, reported, stamps.get(name, ""))
             self._note_change()
+
+    def _read_source(self, path: Path, name: str) -> Reported | None:
+        """Return the observations of a source; None if they are refused."""
+        try:
+            reported = read_reported(path)
+            if reported.source.name != name:
+                fix = f"name it {reported.source.name}.parquet"
+                raise InputError(f"holds rows of {reported.source.name}", where=str(path), fix=fix)
+        except InputError as error:
+            self.refused[name] = error
+            return None
+        return reported
 
     @property
     def version(self) -> tuple[int, int]:
@@ -293,6 +313,18 @@ class Store:
         return None
 
 
+def _joined(earlier: Source, later: Source) -> Source:
+    """Return a source as it is described last, with the numbers of both."""
+    for name, number in later.numbers.items():
+        if (before := earlier.numbers.get(name, number)) != number and before.unit != number.unit:
+            raise InputError(
+                f"{later.name} reported {name} in {before.unit} before, not in {number.unit}",
+                where=later.name,
+                fix="give these rows another --source",
+            )
+    return structs.replace(later, numbers=earlier.numbers | later.numbers)
+
+
 def replace_reported(connection: Connection, name: str, reported: Reported | None, stamp: str) -> None:
     """Replace the rows of a source; without observations, remove them. `stamp` is that of the file."""
     before = list(connection.execute(select(RUNS.c.id).where(RUNS.c.source == name)).scalars())
@@ -306,8 +338,8 @@ def replace_reported(connection: Connection, name: str, reported: Reported | Non
     change_counts(connection, added=added, removed=removed)
     update_workloads(connection, {run["workload"] for run in (*added[0], *removed[0])})
     connection.execute(delete(SOURCES).where(SOURCES.c.name == name))
-    if stamp:
-        description = encode_json(reported.source).decode() if reported else ""
+    if reported:
+        description = encode_json(reported.source).decode()
         row = {"name": name, "description": description, "rows": len(rows), "stamp": stamp}
         connection.execute(insert(SOURCES), [row])
 
