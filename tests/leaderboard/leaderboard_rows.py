@@ -66,6 +66,7 @@ def _run(made: Made, workload: str) -> dict[str, Any]:
         "is_rankable": 1,
         "model": made.model,
         "batch_size": made.batch,
+        **dict.fromkeys(("input_len", "output_len", "concurrency", "source", "variant", "curve")),
         "device_count": made.devices,
         "node_count": made.nodes,
         "communication_library": made.library,
@@ -93,4 +94,5 @@ def _value(run: str, name: str, value: float) -> dict[str, Any]:
         "measured": "window: ProfilerStep",
         "errors": 0,
         "doubts": 0,
+        **dict.fromkeys(("low", "high", "repeats")),
     }
