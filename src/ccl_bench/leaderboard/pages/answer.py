@@ -13,7 +13,7 @@ from ccl_bench.leaderboard.pages.render import (
     parallelism_text,
     render_page,
 )
-from ccl_bench.leaderboard.store.answers import MEASURED, Answer, answer
+from ccl_bench.leaderboard.store.answers import MEASURED, Answer, answer, describe
 from ccl_bench.leaderboard.store.reported_rows import STATE
 from ccl_bench.report.formatting import amount, with_unit
 
@@ -111,8 +111,8 @@ def shown_answer(connection: Connection, query: RunQuery, to: Links) -> ShownAns
     return ShownAnswer(
         found,
         list(_sentence(found, to)),
-        _picture(found) if is_serving else None,
-        [] if is_serving else _bars(found),
+        _picture(connection, found) if is_serving else None,
+        [] if is_serving else _bars(connection, found),
         [list(_pair(pair, found, to)) for pair in found.pairs],
         [
             (
@@ -124,7 +124,7 @@ def shown_answer(connection: Connection, query: RunQuery, to: Links) -> ShownAns
         ]
         if is_serving
         else [],
-        list(_by_floor(found, to)) if is_serving else [],
+        list(_by_floor(connection, found, to)) if is_serving else [],
         [
             (goal.title, to.table(query, matters=goal.metric, page=1), goal == found.goal)
             for goal in found.goals
@@ -140,13 +140,18 @@ def question_page(connection: Connection, query: RunQuery, to: Links) -> str:
     return render_page("question.html", f"{model}, {query.phase}", to, at="runs", shown_answer=shown)
 
 
-def _by_floor(found: Answer, to: Links) -> Iterator[tuple[str, Words]]:
+def _by_floor(connection: Connection, found: Answer, to: Links) -> Iterator[tuple[str, Words]]:
     """Yield each least interactivity with the best row that reaches it."""
+    best = {}
     for floor in FLOORS:
         reaching = [each for each in found.points if (each.interactivity or 0.0) >= floor]
         if reaching:
-            best = min(reaching, key=lambda p: (p.value if p.better == "lower" else -p.value, p.run["id"]))
-            yield f"{floor} tokens/s", list(_described(best, to))
+            best[floor] = min(
+                reaching, key=lambda p: (p.value if p.better == "lower" else -p.value, p.run["id"])
+            )
+    describe(connection, best.values())
+    for floor, each in best.items():
+        yield f"{floor} tokens/s", list(_described(each, to))
 
 
 def _question_text(changes: dict[str, Any]) -> str:
@@ -252,7 +257,7 @@ _WIDTH, _HEIGHT = 860, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 836, 16, 322
 
 
-def _picture(found: Answer) -> Picture | None:
+def _picture(connection: Connection, found: Answer) -> Picture | None:
     points = [each for each in found.points if each.interactivity and each.value > 0]
     if not points:
         return None
@@ -273,6 +278,7 @@ def _picture(found: Answer) -> Picture | None:
     others = [p for p in points if id(p) not in on_front]
     step = max(1, -(-len(others) // _OTHER_POINTS))
     drawn = [*others[::step], *(p for p in points if id(p) in on_front)]
+    describe(connection, drawn)
     dots = [
         Dot(
             x_of(p.interactivity or 1.0),
@@ -338,10 +344,11 @@ def _share(value: float, ticks: Sequence[float]) -> float:
     return math.log(value / ticks[0]) / math.log(ticks[-1] / ticks[0])
 
 
-def _bars(found: Answer) -> list[Bar]:
+def _bars(connection: Connection, found: Answer) -> list[Bar]:
     """Return bars of the best rows, one for each configuration."""
     ordered = sorted(found.points, key=lambda p: (p.value if p.better == "lower" else -p.value, p.run["id"]))
     shown = ordered[:_BARS]
+    describe(connection, shown)
     longest = max((p.value for p in shown), default=1.0) or 1.0
     return [
         Bar(

@@ -80,11 +80,12 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
     phases = query_result.count_phases(connection)
     full_query = complete_query(query, phases)
     columns = full_query.columns
-    result = query_result.find_runs(connection, full_query, columns)
+    matching = query_result.count_matching(connection, full_query)
+    result = query_result.find_runs(connection, full_query, columns, matching)
     last = max(1, -(-result.total // full_query.size))
     if full_query.page > last:
         full_query = full_query.model_copy(update={"page": last})
-        result = query_result.find_runs(connection, full_query, columns)
+        result = query_result.find_runs(connection, full_query, columns, matching)
     measured = query_result.measured_metrics(connection)
     offered = dict.fromkeys(name for name in (*columns, *measured) if name in measured)
     fields = [(name, title.capitalize()) for heading in HEADINGS for name, title in heading.items()]
@@ -118,7 +119,7 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
             ("any", PHASES["any"], sum(phases.values())),
         ],
         labels=FILTER_LABELS,
-        choices=query_result.filter_options(connection, full_query),
+        choices=matching.options,
         texts=TEXT_FILTERS,
         numbers=NUMBER_FILTERS,
         chips=list(_chips(full_query, to)),
