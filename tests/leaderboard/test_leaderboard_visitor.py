@@ -22,6 +22,8 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.leaderboard.reported.observations import FIELDS, Reported, packaged
 from ccl_bench.leaderboard.site import write_site
 from ccl_bench.leaderboard.store import Store, open_store
+from ccl_bench.leaderboard.store.query import RunQuery
+from ccl_bench.leaderboard.store.query_result import find_runs
 from ccl_bench.leaderboard.web.app import create_app
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ INFERENCE_X = {
 
 @dataclass(frozen=True)
 class Filled:
-    """A server over what comes with the package, of AIConfigurator prompts of 1,024 tokens, and one run with files."""
+    """A server over the rows of the package, those of one model and prompt of AIConfigurator."""
 
     address: str
     store: Store
@@ -114,7 +116,9 @@ def test_a_visitor_asks_reads_the_answer_and_follows_it_to_its_source(
         with (tmp_path / "runs.csv").open(encoding="utf-8") as stream:
             rows = list(csv.DictReader(stream))
         assert {(row["model"], row["input_len"]) for row in rows} == {(MODEL, "1024")}
-        assert any(float(row["output_throughput_per_device"]) == pytest.approx(best, rel=1e-3) for row in rows)
+        assert any(
+            float(row["output_throughput_per_device"]) == pytest.approx(best, rel=1e-3) for row in rows
+        )
         follow(page.locator(".sentence a").nth(2))
         assert f"{best:,.0f} tokens/s" in page.locator("#numbers ~ *").inner_text()
         follow(page.locator(".notice a"))
@@ -136,9 +140,7 @@ def test_a_pair_of_libraries_is_compared_from_its_link(filled_board: Filled, bro
     browser.walk(steps)
 
 
-def test_without_scripts_the_question_is_asked_with_a_button(
-    filled_board: Filled, browser: Browsing
-) -> None:
+def test_without_scripts_the_question_is_asked_with_a_button(filled_board: Filled, browser: Browsing) -> None:
     def steps(page: Page) -> None:
         page.goto(filled_board.address)
         page.get_by_label("Model", exact=True).select_option(value=MODEL)
@@ -212,7 +214,7 @@ def test_a_maintainer_imports_a_file_and_withdraws_a_run_while_the_board_runs(
     withdraw = ["ccl-bench", "withdraw", filled_board.run, "--at", data, "--note", "wrong clock"]
     assert invoke(withdraw).returncode == 0
     browser.walk(after)
-    print(done.stdout, done.stderr, invoke(command))
+    assert re.search(r"^inference-x +0 +1 ", invoke(command).stdout, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -225,12 +227,15 @@ def files(filled_board: Filled, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def test_a_filled_board_as_files_answers_from_a_disk(files: Path, browser: Browsing) -> None:
     def steps(page: Page) -> None:
-        page.goto((files / "inference-1.html").as_uri() if (files / "inference-1.html").exists() else files.joinpath("index.html").as_uri())
+        page.goto((files / "training-1.html").as_uri())
         page.locator(".others summary").click()
         follow(page.locator(".others a").first)
-        assert page.locator(".sentence").count() == 1
-        assert "questions/" in page.url
-        page.goto((files / "index.html").as_uri())
+        assert "/questions/" in page.url
+        assert page.locator(".sentence").inner_text().startswith("For ")
+        page.goto((files / "inference-3.html").as_uri())
+        follow(page.get_by_role("link", name="Next"))  # beyond the pages that are files
+        page.wait_for_selector("#runs[data-shown]")
+        assert "Page 4 of" in page.locator(".pages").inner_text()
         with page.expect_navigation():
             page.get_by_label("Hardware", exact=True).select_option(value="A100")
         page.wait_for_selector("#runs[data-shown]")
@@ -245,19 +250,68 @@ def test_a_filled_board_as_files_answers_from_a_disk(files: Path, browser: Brows
 def test_a_filled_board_as_files_is_read_without_scripts(files: Path, browser: Browsing) -> None:
     def steps(page: Page) -> None:
         page.goto((files / "index.html").as_uri())
-        assert page.locator(".sentence").is_visible()
+        assert "Without scripts you can read the first 3 pages" in page.locator("#pages").inner_text()
         assert page.locator(".answer svg .dot").count() > 10
-        follow(page.locator(".sentence a", has_text="GPU").or_(page.locator(".sentence a").nth(2)).first)
-        assert page.locator("h1").count() == 1
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
+        follow(page.locator(".sentence a").last)
+        assert "AIConfigurator" in page.locator("h1").inner_text()
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
 
     browser.walk(steps, scripts=False, width=PHONE)
 
 
-def test_every_link_of_a_filled_board_as_files_leads_to_a_file_and_a_row_costs_little(files: Path) -> None:
+def test_every_link_of_a_filled_board_as_files_leads_to_a_file(files: Path) -> None:
     broken = set()
     for page in files.rglob("*.html"):
         for link in re.findall(r'(?:href|src)="([^"#?]+)', page.read_text(encoding="utf-8")):
             if not link.startswith(("data:", "https:")) and not (page.parent / link).is_file():
                 broken.add(f"{page.relative_to(files)}: {link}")
-    assert broken == set()
+    assert sorted(broken) == []
+
+
+AXE = "axe-core/axe.min.js"
+"""The checks of accessibility that `make services` installs where npm is; the licence is MPL-2.0."""
+VIOLATIONS = """axe.run(document, {resultTypes: ["violations"]}).then(found => found.violations.map(
+  each => `${each.id}: ${each.nodes[0].html.slice(0, 200)}`))"""
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """Return the script of axe-core; skip without it."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("npm is not installed, which installs axe-core: make services")
+    root = subprocess.run([npm, "root", "--global"], capture_output=True, text=True, check=True).stdout
+    script = Path(root.strip(), AXE)
+    if not script.is_file():
+        pytest.skip("axe-core is not installed: make services")
+    return script.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", PHONE)])
+def test_axe_finds_nothing_on_any_page(
+    filled_board: Filled, browser: Browsing, axe: str, scheme: str, width: int
+) -> None:
+    with filled_board.store.engine.connect() as connection:
+        rows = find_runs(connection, RunQuery(phase="inference", origin="reported"), []).runs[:2]
+    one, other = (each.run["id"] for each in rows)
+    addresses = ["/?size=5", "/?size=5&phase=training", f"/runs/{one}", "/sources/ccl-bench-2026", "/gaps"]
+    if scheme == "light":
+        addresses += [
+            f"/?size=5&model={MODEL}&interactivity=50", f"/runs/{filled_board.run}", "/workloads",
+            f"/workloads/{rows[0].run['workload'][:12]}", "/compare", f"/compare?run={one}&run={other}",
+            "/metrics", "/api",
+        ]  # fmt: skip
+
+    def steps(page: Page) -> dict[str, list[str]]:
+        violations = {}
+        for address in addresses:
+            answered = page.goto(filled_board.address + address)
+            assert answered is not None
+            assert answered.status == 200, address
+            page.evaluate("document.querySelectorAll('details').forEach(each => each.open = true)")
+            page.evaluate(axe)
+            violations[address] = page.evaluate(VIOLATIONS)
+        return {address: each for address, each in violations.items() if each}
+
+    assert browser.walk(steps, width=width, scheme=scheme) == {}
