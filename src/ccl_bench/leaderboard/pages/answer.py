@@ -30,7 +30,7 @@ Words = list[tuple[str, str]]
 """Text with the address that it links to, empty without one."""
 
 FLOORS = (20, 50, 100, 200)
-"""Tokens per second of a user that the page offers: slow and fast reading, an agent, and faster ones."""
+"""Tokens per second per user that the page offers: slow and fast reading, an agent, and faster ones."""
 _SYSTEMS = 8
 """Systems with a shape and colour of their own; the style sheet has as many."""
 _OTHER_POINTS = 150
@@ -53,14 +53,25 @@ class Dot:
 
 
 @dataclass(frozen=True, slots=True)
+class Front:
+    """The line of a system, with its name at the right end: colours alone do not tell systems apart."""
+
+    colour: int
+    path: str
+    name: str
+    x: float
+    y: float
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """Throughput against interactivity, both axes logarithmic."""
 
     width: int
     height: int
     dots: list[Dot]
-    lines: list[tuple[int, str]]
-    """Colour and path of each front."""
+    lines: list[Front]
     keys: list[tuple[int, str]]
     across: list[tuple[float, str]]
     up: list[tuple[float, str]]
@@ -93,9 +104,9 @@ class ShownAnswer:
     bars: list[Bar]
     pairs: list[Words]
     floors: list[tuple[str, str, bool]]
-    """Least tokens per second of a user: text, address, and whether it is the asked one."""
+    """Least tokens per second per user: text, address, and whether it is the asked one."""
     by_floor: list[tuple[str, Words]]
-    """Least tokens per second of a user, and the best row that reaches it."""
+    """Least tokens per second per user, and the best row that reaches it."""
     goals: list[tuple[str, str, bool]]
     others: list[tuple[str, str, int]]
     """Further questions with their address and number of rows."""
@@ -187,7 +198,7 @@ def _sentence(found: Answer, to: Links) -> Iterator[tuple[str, str]]:
         yield ", ", ""
         yield f"{asked.input_len:,} tokens in and {asked.output_len:,} out", to.table(**lengths)
     if asked.interactivity:
-        yield f", at {amount(asked.interactivity)} tokens/s of a user or more", ""
+        yield f", at {amount(asked.interactivity)} tokens/s per user or more", ""
     yield f": {goal.words}", ""
     if not found.best:
         yield ": no row reaches that.", ""
@@ -221,13 +232,13 @@ def _described(each: Candidate, to: Links) -> Iterator[tuple[str, str]]:
         run["communication_library"] or "",
         run["precision"] or "",
     ]
-    yield ", ".join(filter(None, parts)), to.run(run["id"])
     at = (
-        f" at {amount(each.interactivity)} tokens/s of a user"
+        f" at {amount(each.interactivity)} tokens/s per user"
         if each.interactivity and each.unit == "tokens/s"
         else ""
     )
-    yield f", {with_unit(each.value, each.unit)}{at}", ""
+    yield ", ".join(filter(None, [*parts, with_unit(each.value, each.unit)])), to.run(run["id"])
+    yield at, ""
 
 
 def _pair(pair: Pair, found: Answer, to: Links) -> Iterator[tuple[str, str]]:
@@ -255,6 +266,8 @@ def _pair(pair: Pair, found: Answer, to: Links) -> Iterator[tuple[str, str]]:
 # The picture, in pixels from the top left.
 _WIDTH, _HEIGHT = 860, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 836, 16, 322
+_NAME = 90
+"""Room for the name of a system right of its line."""
 
 
 def _picture(connection: Connection, found: Answer) -> Picture | None:
@@ -285,7 +298,7 @@ def _picture(connection: Connection, found: Answer) -> Picture | None:
             y_of(p.value),
             p.run["id"],
             f"{hardware_text(p.run)}, {p.run['framework'] or ''}: {with_unit(p.value, p.unit)} at "
-            f"{amount(p.interactivity or 0)} tokens/s of a user",
+            f"{amount(p.interactivity or 0)} tokens/s per user",
             colours.get(p.run["hardware"] or "unknown", _SYSTEMS),
             is_reported=p.run["state"] == STATE,
         )
@@ -296,18 +309,21 @@ def _picture(connection: Connection, found: Answer) -> Picture | None:
             x_of(h.interactivity),
             y_of(h.value),
             h.run["id"],
-            f"{h.run['hardware']}: about {amount(h.value)} at {amount(h.interactivity)} tokens/s of a user, "
+            f"{h.run['hardware']}: about {amount(h.value)} at {amount(h.interactivity)} tokens/s per user, "
             "between measured points",
             colours.get(h.run["hardware"] or "unknown", _SYSTEMS),
             is_hollow=True,
         )
         for h in hollow
     ]
-    lines = [
-        (colours[name], "M" + " L".join(f"{x_of(p.interactivity or 1.0)},{y_of(p.value)}" for p in front))
-        for name, front in found.fronts.items()
-        if len(front) > 1
-    ]
+    lines = []
+    for name, front in found.fronts.items():
+        places = sorted((x_of(p.interactivity or 1.0), y_of(p.value)) for p in front)
+        path = "M" + " L".join(f"{x},{y}" for x, y in places) if len(places) > 1 else ""
+        x, y = places[-1]
+        is_inside = x + _NAME < _RIGHT
+        beside = (round(x + 8, 1), round(y + 4, 1), "start") if is_inside else (x, round(y - 9, 1), "end")
+        lines.append(Front(colours[name], path, name, *beside))
     asked = found.query.interactivity
     floor = x_of(asked) if asked and across[0] <= asked <= across[-1] else None
     return Picture(
@@ -319,8 +335,8 @@ def _picture(connection: Connection, found: Answer) -> Picture | None:
         [(x_of(tick), amount(tick)) for tick in across],
         [(y_of(tick), amount(tick)) for tick in up],
         floor,
-        ("tokens/s of a user", found.goal.title),
-        f"{found.goal.title} against tokens/s of a user: {counted(len(points), 'point')} of "
+        ("tokens/s per user", found.goal.title),
+        f"{found.goal.title} against tokens/s per user: {counted(len(points), 'point')} of "
         f"{', '.join(leading)}",
     )
 

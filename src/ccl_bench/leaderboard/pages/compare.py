@@ -76,10 +76,18 @@ def compare_page(
 ) -> str:
     """Return the comparison of the first run with each other one; for fewer than two, instructions.
 
-    `offered` are the runs that the script of a static site compares when the address names none.
+    Rows of several sources are not compared, and the page says why. `offered` are the runs that the script
+    of a static site compares when the address names none.
     """
     runs = [listed for _, listed in chosen]
-    if len(chosen) < 2:
+    sources = {run.run["source"] for run in runs}
+    if len(sources) > 1:
+        names = " and ".join(sorted(source or "runs with traces" for source in sources))
+        note = (
+            f"Rows of {names} cannot be compared: what each source means by a number differs. "
+            "Compare rows of one source, or runs with traces."
+        )
+    if len(chosen) < 2 or len(sources) > 1:
         return render_page(
             "compare.html",
             "Compare runs",
@@ -91,13 +99,6 @@ def compare_page(
             charts=None,
             offered=offered,
             offered_note=OFFERED,
-        )
-    sources = {run.run["source"] for run in runs}
-    if len(sources) > 1:
-        names = " and ".join(sorted(source or "runs with traces" for source in sources))
-        raise InputError(
-            f"{names} cannot be compared: what each source means by a number differs",
-            fix="compare rows of one source, or runs with traces",
         )
     sides, measured = [], set()
     for bundle, listed in chosen:
