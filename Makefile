@@ -42,7 +42,7 @@ help: ## List the tasks
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(CORE) ## Install the core, measure a bundled run, and write its report and timeline
+demo: $(CORE) ## Install the core and the board, measure a bundled run, and write its report and timeline
 	@echo
 	$(BIN)/ccl-bench demo --output $(DEMO)
 	@echo
@@ -235,7 +235,7 @@ $(CREATED):
 	@touch $@
 
 $(CORE): $(CREATED) $(PINS) $(NATIVE)
-	$(PIP) install --quiet -c constraints.txt -e .
+	$(PIP) install --quiet -c constraints.txt -e '.[leaderboard]'
 	@touch $@
 
 # Dependency groups are read by pip 25.1 and later.

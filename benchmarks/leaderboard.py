@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+import msgspec
+import polars as pl
+
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "leaderboard")]
 
@@ -27,7 +30,9 @@ from leaderboard_rows import filled  # noqa: E402
 
 from ccl_bench.base.text import counted  # noqa: E402
 from ccl_bench.leaderboard.publishing.settings import FILE as SETTINGS  # noqa: E402
-from ccl_bench.leaderboard.store import new_event, open_store  # noqa: E402
+from ccl_bench.leaderboard.reported.observations import NUMBER, Reported, packaged  # noqa: E402
+from ccl_bench.leaderboard.store import Store, new_event, open_store  # noqa: E402
+from ccl_bench.leaderboard.store.query import default_columns  # noqa: E402
 from ccl_bench.leaderboard.web.server import listening, run_server  # noqa: E402
 
 if TYPE_CHECKING:
@@ -116,6 +121,102 @@ def cpu_of_publishing(server: str | None, runs: int, workloads: int) -> float:
     return cpu_ms
 
 
+PUBLISHED = 300
+"""Published runs of a board whose other rows were reported elsewhere."""
+_MODEL = {"model": "deepseek-ai/DeepSeek-R1"}
+_LENGTHS = {**_MODEL, "input_len": 1024, "output_len": 1024}
+QUESTIONS: dict[str, dict[str, object]] = {
+    "first page": {},
+    "phase training": {"phase": "training"},
+    "phase any": {"phase": "any"},
+    "model": _MODEL,
+    "precision": {"precision": "fp8"},
+    "batch size": {"phase": "training", "batch_size": 8},
+    "input length": {"input_len": 1024},
+    "output length": {"output_len": 8192},
+    "hardware": {"hardware": "B200"},
+    "devices": {"device_count": 8},
+    "nodes": {"node_count": 1, "phase": "any"},
+    "framework": {"framework": "vLLM"},
+    "tp": {"tp": 8},
+    "ep": {"ep": 8},
+    "state": {"state": "reported"},
+    "origin published": {"origin": "published"},
+    "origin reported": {"origin": "reported"},
+    "model, hardware": {**_MODEL, "hardware": "B200"},
+    "framework, precision": {"framework": "vLLM", "precision": "fp4"},
+    "search": {"q": "b200 vllm"},
+    "question": {**_LENGTHS, "interactivity": 50},
+    "question, cost": {**_LENGTHS, "interactivity": 50, "matters": "cost_per_million_output_tokens"},
+    "question, first token": {**_LENGTHS, "matters": "TTFT"},
+    **{f"sort {name}": {"sort": name} for name in default_columns()["inference"]},
+    **{f"filter, sort {name}": {**_MODEL, "sort": name} for name in ("interactivity", "TTFT")},
+    **{
+        f"sort {name}": {"sort": name}
+        for name in ("submitted_at", "model", "hardware", "device_count", "framework", "communication_library")
+    },
+    "page 100": {"page": 100},
+}
+"""What a reader of such a board may ask for first."""
+
+
+def reported_elsewhere(copies: int, seed: int = 7) -> Iterator[Reported]:
+    """Yield the packaged rows, then copies of the largest source with other names, versions and numbers."""
+    sources = packaged()
+    yield from sources
+    largest = max(sources, key=lambda each: each.rows.height)
+    for copy in range(1, copies + 1):
+        name = f"{largest.source.name}-{copy}"
+        source = msgspec.structs.replace(largest.source, name=name, title=f"{largest.source.title} {copy}")
+        numbers = [column for column in largest.rows.columns if column.startswith(NUMBER)]
+        draw = random.Random(seed + copy)
+        factor = pl.Series([draw.uniform(0.8, 1.2) for _ in range(largest.rows.height)])
+        version = pl.col("framework.version") + f".post{copy}"
+        yield Reported(source, largest.rows.with_columns(version, *(pl.col(each) * factor for each in numbers)))
+
+
+def fill_board(store: Store, rows: int) -> None:
+    """Put rows on a board, all but a few of them reported elsewhere."""
+    for place, run in enumerate(many(PUBLISHED, seed=11, workloads=WORKLOADS)):
+        store.add(written(run, store.data / f"new-{place}"), new_event(run.state, run.submitter))
+    for reported in reported_elsewhere(rows):
+        if store.count >= rows:
+            return
+        store.add_reported(reported)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Times of one question, each time asked anew: median and longest, and processor time, ms."""
+
+    median_ms: float
+    slowest_ms: float
+    cpu_ms: float
+    """Of the server, without PostgreSQL."""
+
+
+def asked_of_board(server: str | None, rows: int, times: int = 7) -> tuple[int, dict[str, Asked]]:
+    """Return the rows of a board, and the times of `QUESTIONS`, of one reader without any kept answer."""
+    database = create_database(server, "benchmark_board") if server else None
+    with tempfile.TemporaryDirectory() as data:
+        store = open_store(Path(data), database)
+        (Path(data) / SETTINGS).write_text("requests_per_minute = 100_000_000\n", encoding="utf-8")
+        fill_board(store, rows)
+        count = store.count
+        store.engine.dispose()
+        with _serving(Path(data), database) as (port, process):
+            asyncio.run(_under_load(port, iter([("/workloads", False)]), 1))  # the program's own first use
+            return count, {name: _asked(port, process, query, times) for name, query in QUESTIONS.items()}
+
+
+def _asked(port: int, process: int, query: dict[str, object], times: int) -> Asked:
+    before = _cpu_s(process)
+    addresses = ((f"/?{urlencode(query | {'n': number})}", True) for number in range(times))
+    load = asyncio.run(_under_load(port, addresses, 1))
+    cpu_ms = (_cpu_s(process) - before) / times * 1e3
+    return Asked(statistics.median(load.new_ms), max(load.new_ms), cpu_ms)
+
+
 HEAD = "                rows  requests/s    p50 ms    p99 ms     new, ms   slowest    CPU ms   peak MB"
 
 
@@ -161,16 +262,22 @@ def _filled(server: str | None, runs: int, workloads: int = WORKLOADS) -> Iterat
 @contextlib.contextmanager
 def _served(server: str | None, runs: int) -> Iterator[tuple[int, int]]:
     """Give port and process of a server of a leaderboard with runs."""
+    with _filled(server, runs) as (data, database), _serving(data, database) as served:
+        yield served
+
+
+@contextlib.contextmanager
+def _serving(data: Path, database: str | None) -> Iterator[tuple[int, int]]:
+    """Give port and process of a server of a leaderboard."""
     start = multiprocessing.get_context("spawn")
-    with _filled(server, runs) as (data, database):
-        ours, child_pipe = start.Pipe()
-        process = start.Process(target=_serve, args=(str(data), database, child_pipe))
-        process.start()
-        try:
-            yield ours.recv(), process.pid or 0
-        finally:
-            process.terminate()
-            process.join()
+    ours, child_pipe = start.Pipe()
+    process = start.Process(target=_serve, args=(str(data), database, child_pipe))
+    process.start()
+    try:
+        yield ours.recv(), process.pid or 0
+    finally:
+        process.terminate()
+        process.join()
 
 
 def _serve(data: str, database: str | None, pipe: Connection) -> None:

@@ -11,6 +11,7 @@ from ccl_bench.comparison.compare import Comparison, Pair
 from ccl_bench.comparison.noise import Interval
 from ccl_bench.comparison.step_breakdown import Attribution, StepPart
 from ccl_bench.comparison.thresholds import Judgement
+from ccl_bench.report.comparison import phrases
 from ccl_bench.report.comparison.page import html, parts_chart, sections
 from ccl_bench.report.comparison.text import page
 from ccl_bench.report.console import to_text
@@ -49,8 +50,27 @@ def test_names_of_metrics_lead_to_their_definitions_and_numbers_have_their_value
             Term("mfu"), Quantity(2.0, "2 s"), Quantity(2.5, "2.5 s"), "+25.0 %", "+12.5 to +37.5 %",
             "worse: few steps; one rank",
         ),
-        ("mine", Quantity(2.0, "2 s"), "-", "-", "-", "not comparable"),
     )  # fmt: skip
+    assert what.tables[1].rows == (("mine", Quantity(2.0, "2 s"), "-", "-", "-", "not comparable"),)
+    assert (what.tables[0].folded, what.tables[1].folded) == ("", "1 of 2 numbers is not comparable")
+
+
+def test_numbers_that_are_not_comparable_are_one_line_with_the_most_frequent_reason() -> None:
+    none = {"difference": None, "relative": None, "interval": None, "verdict": "cannot tell"}
+    missing = [
+        _change(name, None, remarks=(f"the other run has no value: no {name}",), **none) for name in "abc"
+    ]
+    other = _change("d", is_blocked=True, remarks=("revision 1 and 2 differ",))
+    assert phrases.apart(SAME, (_change("mfu"),)) == ""
+    assert phrases.apart(SAME, (*missing, _change("mfu"))) == (
+        "3 of 4 numbers are not comparable: the other run has no value"
+    )
+    assert phrases.apart(SAME, (*missing, other)) == (
+        "4 of 4 numbers are not comparable: the other run has no value (3), or for another reason (1)"
+    )
+    assert phrases.apart(APART, (_change("mfu", verdict="not comparable"),)) == (
+        "1 of 1 number is not comparable: the runs did different work"
+    )
 
 
 def test_changes_of_runs_that_did_other_work_are_not_drawn() -> None:

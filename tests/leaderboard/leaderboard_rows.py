@@ -66,6 +66,9 @@ def _run(made: Made, workload: str) -> dict[str, Any]:
         "is_rankable": 1,
         "model": made.model,
         "batch_size": made.batch,
+        "input_len": made.seq_len,
+        "output_len": 128,
+        **dict.fromkeys(("concurrency", "source", "variant", "curve")),
         "device_count": made.devices,
         "node_count": made.nodes,
         "communication_library": made.library,
@@ -93,4 +96,5 @@ def _value(run: str, name: str, value: float) -> dict[str, Any]:
         "measured": "window: ProfilerStep",
         "errors": 0,
         "doubts": 0,
+        **dict.fromkeys(("low", "high", "repeats")),
     }

@@ -97,7 +97,7 @@ def test_a_person_filters_sorts_and_chooses_columns(full: Full, browser: Browsin
         for label, value in (("Framework", "vllm"), ("Hardware", "H100")):
             with page.expect_navigation():
                 page.get_by_label(label, exact=True).select_option(value=value)
-        page.get_by_text("Scale and parallelism").click()
+        page.get_by_text("Lengths, scale and parallelism").click()
         with page.expect_navigation():
             page.get_by_label("tp", exact=True).select_option(value="4")
         follow(page.get_by_text("group runs of one workload"))

@@ -30,6 +30,9 @@ ATOM, SVG = "{http://www.w3.org/2005/Atom}", "{http://www.w3.org/2000/svg}"
 HOSTILE = "<script>alert('x')</script>&\ufffe"
 RUN = Made(values={"throughput_tokens_sec": 9000.0, "mfu": 40.0, "iteration_wall_clock_time": 2.0})
 COUNTED = {
+    "input_len",
+    "output_len",
+    "concurrency",
     "seq_len",
     "batch_size",
     "device_count",
@@ -53,7 +56,8 @@ def test_every_metric_of_the_registry_has_a_title_of_its_own() -> None:
     assert set(titles) == {metric.name for metric in metrics.load() if not metric.variant_of}
     assert len(set(titles.values())) == len(titles)
     assert [title for title in titles.values() if "_" in title or len(title) > 30] == []
-    assert metric_title("a_metric.of_others") == "A metric.of others"
+    assert metric_title("a_metric_of_others") == "A metric of others"
+    assert metric_title("elsewhere.a_metric") == "A metric (elsewhere)"
 
 
 def test_a_page_shows_titles_with_units_and_keeps_names_in_tooltips(client: Client, small: Store) -> None:
@@ -194,8 +198,11 @@ def test_compare_opens_with_the_two_best_runs_of_the_largest_workload(client: Cl
     assert "The two best comparable runs of the largest workload" in page
     chosen = page.partition("Chosen runs")[2].partition("</ol>")[0]
     assert re.findall(r'<li><a href="/runs/([0-9a-f]+)"', chosen) == [speeds["b"][:12], speeds["c"][:12]]
-    # Without a second number that was measured the same way, the next workload is looked at, then none.
     assert other[:12] not in chosen
+    # A larger workload whose runs were each measured in another way has no pair.
+    for window in "wxyz":
+        added(small, changed(RUN, name=window, window=window, batch=9))
+    assert client.get("/compare").text.partition("Chosen runs")[2].partition("</ol>")[0] == chosen
 
 
 def test_what_is_not_comparable_is_one_line(client: Client, small: Store) -> None:
@@ -205,6 +212,6 @@ def test_what_is_not_comparable_is_one_line(client: Client, small: Store) -> Non
     fewer = added(small, changed(RUN, name="fewer", values={"mfu": 41.0, "throughput_tokens_sec": 9100.0}))
     page = client.get(f"/compare?run={one}&run={fewer}").text
     assert "<summary>1 of 3 numbers is not comparable: the other run has no value</summary>" in page
-    in_sight = page.partition("What changed")[2].partition('<details class="apart"')[0]
+    in_sight = page.partition("What changed")[2].partition('<details class="uncompared"')[0]
     assert "mfu" in in_sight
     assert "iteration_wall_clock_time" not in in_sight

@@ -63,6 +63,7 @@ def test_no_page_answer_site_or_log_holds_text_that_acts(
         f"nothing/{quote(NAME)}",
     ]
     pages += [f"runs/{runs[0]}", f"runs/{runs[0]}/report", f"compare?run={runs[0]}&run={runs[1]}"]
+    pages += ["feed.atom", f"runs/{runs[0]}/badge.svg", f"workloads/{workload}/picture.svg"]
     pages += [f"api/v1/{path}" for path in ("runs", "runs.csv", "runs.json", f"runs/{runs[0]}", "workloads")]
     shown = {path: board.page(path) for path in pages}
     shown |= {path: board.asked("GET", path, mae) for path in (f"bundles/{runs[0]}", "bundles")}

@@ -52,7 +52,7 @@ def serve(
     *,
     demo: Annotated[
         bool,
-        Parameter(negative="", help=f"Fill DATA, by default {DEMO_FOLDER}, with the rows that come along."),
+        Parameter(negative="", help=f"Fill DATA, by default {DEMO_FOLDER}, with rows of the package."),
     ] = False,
     host: Annotated[str, Parameter(help="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1",
     port: Annotated[int, Parameter(help="Port; 0 for any free one.")] = 8000,

@@ -13,7 +13,7 @@ from ccl_bench.leaderboard.pages.render import (
     parallelism_text,
     render_page,
 )
-from ccl_bench.leaderboard.store.answers import MEASURED, Answer, answer
+from ccl_bench.leaderboard.store.answers import MEASURED, Answer, answer, describe
 from ccl_bench.leaderboard.store.reported_rows import STATE
 from ccl_bench.report.formatting import amount, with_unit
 
@@ -30,7 +30,7 @@ Words = list[tuple[str, str]]
 """Text with the address that it links to, empty without one."""
 
 FLOORS = (20, 50, 100, 200)
-"""Tokens per second of a user that the page offers: slow and fast reading, an agent, and faster ones."""
+"""Tokens per second per user that the page offers: slow and fast reading, an agent, and faster ones."""
 _SYSTEMS = 8
 """Systems with a shape and colour of their own; the style sheet has as many."""
 _OTHER_POINTS = 150
@@ -53,14 +53,25 @@ class Dot:
 
 
 @dataclass(frozen=True, slots=True)
+class Front:
+    """The line of a system, with its name at the right end: colours alone do not tell systems apart."""
+
+    colour: int
+    path: str
+    name: str
+    x: float
+    y: float
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """Throughput against interactivity, both axes logarithmic."""
 
     width: int
     height: int
     dots: list[Dot]
-    lines: list[tuple[int, str]]
-    """Colour and path of each front."""
+    lines: list[Front]
     keys: list[tuple[int, str]]
     across: list[tuple[float, str]]
     up: list[tuple[float, str]]
@@ -93,9 +104,9 @@ class ShownAnswer:
     bars: list[Bar]
     pairs: list[Words]
     floors: list[tuple[str, str, bool]]
-    """Least tokens per second of a user: text, address, and whether it is the asked one."""
+    """Least tokens per second per user: text, address, and whether it is the asked one."""
     by_floor: list[tuple[str, Words]]
-    """Least tokens per second of a user, and the best row that reaches it."""
+    """Least tokens per second per user, and the best row that reaches it."""
     goals: list[tuple[str, str, bool]]
     others: list[tuple[str, str, int]]
     """Further questions with their address and number of rows."""
@@ -111,8 +122,8 @@ def shown_answer(connection: Connection, query: RunQuery, to: Links) -> ShownAns
     return ShownAnswer(
         found,
         list(_sentence(found, to)),
-        _picture(found) if is_serving else None,
-        [] if is_serving else _bars(found),
+        _picture(connection, found) if is_serving else None,
+        [] if is_serving else _bars(connection, found),
         [list(_pair(pair, found, to)) for pair in found.pairs],
         [
             (
@@ -124,7 +135,7 @@ def shown_answer(connection: Connection, query: RunQuery, to: Links) -> ShownAns
         ]
         if is_serving
         else [],
-        list(_by_floor(found, to)) if is_serving else [],
+        list(_by_floor(connection, found, to)) if is_serving else [],
         [
             (goal.title, to.table(query, matters=goal.metric, page=1), goal == found.goal)
             for goal in found.goals
@@ -140,13 +151,18 @@ def question_page(connection: Connection, query: RunQuery, to: Links) -> str:
     return render_page("question.html", f"{model}, {query.phase}", to, at="runs", shown_answer=shown)
 
 
-def _by_floor(found: Answer, to: Links) -> Iterator[tuple[str, Words]]:
+def _by_floor(connection: Connection, found: Answer, to: Links) -> Iterator[tuple[str, Words]]:
     """Yield each least interactivity with the best row that reaches it."""
+    best = {}
     for floor in FLOORS:
         reaching = [each for each in found.points if (each.interactivity or 0.0) >= floor]
         if reaching:
-            best = min(reaching, key=lambda p: (p.value if p.better == "lower" else -p.value, p.run["id"]))
-            yield f"{floor} tokens/s", list(_described(best, to))
+            best[floor] = min(
+                reaching, key=lambda p: (p.value if p.better == "lower" else -p.value, p.run["id"])
+            )
+    describe(connection, best.values())
+    for floor, each in best.items():
+        yield f"{floor} tokens/s", list(_described(each, to))
 
 
 def _question_text(changes: dict[str, Any]) -> str:
@@ -182,7 +198,7 @@ def _sentence(found: Answer, to: Links) -> Iterator[tuple[str, str]]:
         yield ", ", ""
         yield f"{asked.input_len:,} tokens in and {asked.output_len:,} out", to.table(**lengths)
     if asked.interactivity:
-        yield f", at {amount(asked.interactivity)} tokens/s of a user or more", ""
+        yield f", at {amount(asked.interactivity)} tokens/s per user or more", ""
     yield f": {goal.words}", ""
     if not found.best:
         yield ": no row reaches that.", ""
@@ -216,13 +232,13 @@ def _described(each: Candidate, to: Links) -> Iterator[tuple[str, str]]:
         run["communication_library"] or "",
         run["precision"] or "",
     ]
-    yield ", ".join(filter(None, parts)), to.run(run["id"])
     at = (
-        f" at {amount(each.interactivity)} tokens/s of a user"
+        f" at {amount(each.interactivity)} tokens/s per user"
         if each.interactivity and each.unit == "tokens/s"
         else ""
     )
-    yield f", {with_unit(each.value, each.unit)}{at}", ""
+    yield ", ".join(filter(None, [*parts, with_unit(each.value, each.unit)])), to.run(run["id"])
+    yield at, ""
 
 
 def _pair(pair: Pair, found: Answer, to: Links) -> Iterator[tuple[str, str]]:
@@ -250,9 +266,11 @@ def _pair(pair: Pair, found: Answer, to: Links) -> Iterator[tuple[str, str]]:
 # The picture, in pixels from the top left.
 _WIDTH, _HEIGHT = 860, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 84, 836, 16, 322
+_NAME = 90
+"""Room for the name of a system right of its line."""
 
 
-def _picture(found: Answer) -> Picture | None:
+def _picture(connection: Connection, found: Answer) -> Picture | None:
     points = [each for each in found.points if each.interactivity and each.value > 0]
     if not points:
         return None
@@ -273,13 +291,14 @@ def _picture(found: Answer) -> Picture | None:
     others = [p for p in points if id(p) not in on_front]
     step = max(1, -(-len(others) // _OTHER_POINTS))
     drawn = [*others[::step], *(p for p in points if id(p) in on_front)]
+    describe(connection, drawn)
     dots = [
         Dot(
             x_of(p.interactivity or 1.0),
             y_of(p.value),
             p.run["id"],
             f"{hardware_text(p.run)}, {p.run['framework'] or ''}: {with_unit(p.value, p.unit)} at "
-            f"{amount(p.interactivity or 0)} tokens/s of a user",
+            f"{amount(p.interactivity or 0)} tokens/s per user",
             colours.get(p.run["hardware"] or "unknown", _SYSTEMS),
             is_reported=p.run["state"] == STATE,
         )
@@ -290,18 +309,21 @@ def _picture(found: Answer) -> Picture | None:
             x_of(h.interactivity),
             y_of(h.value),
             h.run["id"],
-            f"{h.run['hardware']}: about {amount(h.value)} at {amount(h.interactivity)} tokens/s of a user, "
+            f"{h.run['hardware']}: about {amount(h.value)} at {amount(h.interactivity)} tokens/s per user, "
             "between measured points",
             colours.get(h.run["hardware"] or "unknown", _SYSTEMS),
             is_hollow=True,
         )
         for h in hollow
     ]
-    lines = [
-        (colours[name], "M" + " L".join(f"{x_of(p.interactivity or 1.0)},{y_of(p.value)}" for p in front))
-        for name, front in found.fronts.items()
-        if len(front) > 1
-    ]
+    lines = []
+    for name, front in found.fronts.items():
+        places = sorted((x_of(p.interactivity or 1.0), y_of(p.value)) for p in front)
+        path = "M" + " L".join(f"{x},{y}" for x, y in places) if len(places) > 1 else ""
+        x, y = places[-1]
+        is_inside = x + _NAME < _RIGHT
+        beside = (round(x + 8, 1), round(y + 4, 1), "start") if is_inside else (x, round(y - 9, 1), "end")
+        lines.append(Front(colours[name], path, name, *beside))
     asked = found.query.interactivity
     floor = x_of(asked) if asked and across[0] <= asked <= across[-1] else None
     return Picture(
@@ -313,8 +335,8 @@ def _picture(found: Answer) -> Picture | None:
         [(x_of(tick), amount(tick)) for tick in across],
         [(y_of(tick), amount(tick)) for tick in up],
         floor,
-        ("tokens/s of a user", found.goal.title),
-        f"{found.goal.title} against tokens/s of a user: {counted(len(points), 'point')} of "
+        ("tokens/s per user", found.goal.title),
+        f"{found.goal.title} against tokens/s per user: {counted(len(points), 'point')} of "
         f"{', '.join(leading)}",
     )
 
@@ -338,10 +360,11 @@ def _share(value: float, ticks: Sequence[float]) -> float:
     return math.log(value / ticks[0]) / math.log(ticks[-1] / ticks[0])
 
 
-def _bars(found: Answer) -> list[Bar]:
+def _bars(connection: Connection, found: Answer) -> list[Bar]:
     """Return bars of the best rows, one for each configuration."""
     ordered = sorted(found.points, key=lambda p: (p.value if p.better == "lower" else -p.value, p.run["id"]))
     shown = ordered[:_BARS]
+    describe(connection, shown)
     longest = max((p.value for p in shown), default=1.0) or 1.0
     return [
         Bar(

@@ -6,6 +6,8 @@ import json
 import logging
 from typing import TYPE_CHECKING
 
+from sqlalchemy import select
+
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.text import plain
 from ccl_bench.comparison.compare import compare_runs
@@ -13,8 +15,9 @@ from ccl_bench.comparison.run_results import RunResults
 from ccl_bench.leaderboard.pages.reference import metric_definition
 from ccl_bench.leaderboard.pages.render import hardware_text, render_page
 from ccl_bench.leaderboard.store import query_result
-from ccl_bench.leaderboard.store.query import RunQuery, default_columns
+from ccl_bench.leaderboard.store.query import default_columns
 from ccl_bench.leaderboard.store.rows import known_metrics, unit_variants
+from ccl_bench.leaderboard.store.tables import VALUES
 from ccl_bench.report.comparison import phrases
 from ccl_bench.report.comparison.page import sections
 from ccl_bench.report.render.html import definitions, section
@@ -45,8 +48,6 @@ OFFERED = (
 )
 """Note on the page that opens with `best_pair`."""
 _WORKLOADS_TRIED = 5
-_RUNS_TRIED = 50
-"""Best runs of a workload among which a pair is looked for."""
 
 
 def best_pair(connection: Connection) -> list[str]:
@@ -54,15 +55,15 @@ def best_pair(connection: Connection) -> list[str]:
     for workload in query_result.list_workloads(connection)[:_WORKLOADS_TRIED]:
         phase = json.loads(workload["fields"]).get("model.phase") or "any"
         metric = default_columns().get(phase, default_columns()["any"])[0]
-        query = RunQuery(workload=workload["key"], sort=metric, size=_RUNS_TRIED)
-        pairs: dict[tuple[object, ...], list[str]] = {}
-        for listed in query_result.find_runs(connection, query, [metric]).runs:
-            number = listed.numbers.get(metric)
-            if number and number.place:
-                alike = pairs.setdefault((number.revision, number.unit, number.measured), [])
-                alike.append(listed.run["id"])
-                if len(alike) == 2:
-                    return alike
+        numbers = select(VALUES.c.run, VALUES.c.comparable).where(
+            VALUES.c.metric == metric, VALUES.c.workload == workload["key"], VALUES.c.comparable.is_not(None)
+        )
+        pairs: dict[str, list[str]] = {}
+        for run, comparable in connection.execute(numbers.order_by(VALUES.c.rank_key, VALUES.c.run)):
+            alike = pairs.setdefault(comparable, [])
+            alike.append(run)
+            if len(alike) == 2:
+                return alike
     return []
 
 
@@ -75,10 +76,18 @@ def compare_page(
 ) -> str:
     """Return the comparison of the first run with each other one; for fewer than two, instructions.
 
-    `offered` are the runs that the script of a static site compares when the address names none.
+    Rows of several sources are not compared, and the page says why. `offered` are the runs that the script
+    of a static site compares when the address names none.
     """
     runs = [listed for _, listed in chosen]
-    if len(chosen) < 2:
+    sources = {run.run["source"] for run in runs}
+    if len(sources) > 1:
+        names = " and ".join(sorted(source or "runs with traces" for source in sources))
+        note = (
+            f"Rows of {names} cannot be compared: what each source means by a number differs. "
+            "Compare rows of one source, or runs with traces."
+        )
+    if len(chosen) < 2 or len(sources) > 1:
         return render_page(
             "compare.html",
             "Compare runs",
@@ -90,13 +99,6 @@ def compare_page(
             charts=None,
             offered=offered,
             offered_note=OFFERED,
-        )
-    sources = {run.run["source"] for run in runs}
-    if len(sources) > 1:
-        names = " and ".join(sorted(source or "runs with traces" for source in sources))
-        raise InputError(
-            f"{names} cannot be compared: what each source means by a number differs",
-            fix="compare rows of one source, or runs with traces",
         )
     sides, measured = [], set()
     for bundle, listed in chosen:

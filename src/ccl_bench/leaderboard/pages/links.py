@@ -114,6 +114,8 @@ def question_name(phase: str, model: str, input_len: int | None, output_len: int
 
 
 INDEX = "index.html"
+PAGES_AS_FILES = 3
+"""Pages of a phase that need no script; every published run has a page, and `runs.parquet` has every row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,8 @@ class SiteLinks(Links):
             return None
         if usual.phase == complete_query(RunQuery(), self.phases).phase and query.page == 1:
             return INDEX
+        if query.page > PAGES_AS_FILES:
+            return None
         return f"{usual.phase}-{query.page}.html"
 
     def question(self, query: RunQuery, **changes: Any) -> str:

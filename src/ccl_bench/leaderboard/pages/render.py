@@ -189,6 +189,7 @@ def template_environment() -> Environment:
         "breakable": _with_line_breaks,
         "with_code": _with_code,
         "counted": counted,
+        "upper_first": lambda text: text[:1].upper() + text[1:],
         "day": lambda moment: moment[:10],
         "last_part": lambda name: name.rpartition("/")[2] or name,
         "thousands": lambda count: f"{count:,}",

@@ -53,8 +53,8 @@ def reported_page(connection: Connection, listed: ListedRun, to: Links) -> str:
         "communication": name_and_version(run, "communication_library", "communication_version"),
         "precision": run["precision"] or "",
         "work": ", ".join(lengths),
-        "also": run["variant"] or "",
-        "row": run["name"],
+        "variant": run["variant"] or "",
+        "name in the source": run["name"],
         "date": run["submitted_at"][:10],
     }
     source = found[0] if found else None

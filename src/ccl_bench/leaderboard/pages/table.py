@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, get_args
 
 from ccl_bench.leaderboard.pages.answer import shown_answer
+from ccl_bench.leaderboard.pages.links import PAGES_AS_FILES
 from ccl_bench.leaderboard.pages.render import BADGES, number_cell, parallelism_text, render_page
 from ccl_bench.leaderboard.pages.titles import metric_hint, metric_title
 from ccl_bench.leaderboard.store import query_result
@@ -80,11 +81,12 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
     phases = query_result.count_phases(connection)
     full_query = complete_query(query, phases)
     columns = full_query.columns
-    result = query_result.find_runs(connection, full_query, columns)
+    matching = query_result.count_matching(connection, full_query)
+    result = query_result.find_runs(connection, full_query, columns, matching)
     last = max(1, -(-result.total // full_query.size))
     if full_query.page > last:
         full_query = full_query.model_copy(update={"page": last})
-        result = query_result.find_runs(connection, full_query, columns)
+        result = query_result.find_runs(connection, full_query, columns, matching)
     measured = query_result.measured_metrics(connection)
     offered = dict.fromkeys(name for name in (*columns, *measured) if name in measured)
     fields = [(name, title.capitalize()) for heading in HEADINGS for name, title in heading.items()]
@@ -118,7 +120,7 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
             ("any", PHASES["any"], sum(phases.values())),
         ],
         labels=FILTER_LABELS,
-        choices=query_result.filter_options(connection, full_query),
+        choices=matching.options,
         texts=TEXT_FILTERS,
         numbers=NUMBER_FILTERS,
         chips=list(_chips(full_query, to)),
@@ -129,6 +131,7 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
         sorted_by=dict(sortable).get(full_query.sort, full_query.sort),
         states=STATES,
         kinds=KINDS,
+        pages_as_files=PAGES_AS_FILES,
     )
 
 

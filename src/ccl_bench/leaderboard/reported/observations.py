@@ -106,6 +106,11 @@ class Source(msgspec.Struct, frozen=True, omit_defaults=True):
 _SOURCE = json_decoder(Source)
 
 
+def decode_source(text: str) -> Source:
+    """Return a source from JSON, as the index and the files of rows keep it."""
+    return _SOURCE.decode(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Reported:
     """A source with its observations."""
@@ -240,7 +245,7 @@ def read_reported(path: Path) -> Reported:
         raw = path.read_bytes()
         if _SEAL not in raw or _sealed(raw) != raw:
             raise InputError("is damaged: its content has another SHA-256", where=str(path), fix=fix)
-        source = _SOURCE.decode(pl.read_parquet_metadata(raw)[_KEY])
+        source = decode_source(pl.read_parquet_metadata(raw)[_KEY])
         check_source(source, str(path))
         columns = _schema(source.numbers)
         # Types are compared before reading: a list of one row may be larger than any memory.

@@ -7,6 +7,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
+from operator import itemgetter
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,15 @@ from sqlalchemy import and_, func, select
 
 from ccl_bench.analysis.serving.curves import interpolated, pareto_front
 from ccl_bench.leaderboard.store.columns import AXES
-from ccl_bench.leaderboard.store.query_result import where_clauses
+from ccl_bench.leaderboard.store.query_result import is_narrowed, where_clauses
 from ccl_bench.leaderboard.store.rows import is_listed
 from ccl_bench.leaderboard.store.tables import RUN_COUNTS, RUNS, VALUES, WORKLOADS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Column, Connection, Row
+    from sqlalchemy.sql.elements import ColumnElement
 
     from ccl_bench.leaderboard.store.query import RunQuery
 
@@ -53,6 +55,7 @@ class Candidate:
     """One row that answers, with its number."""
 
     run: dict[str, Any]
+    """Columns of its row: a few for every candidate; `describe` adds those that a page shows."""
     value: float
     unit: str
     better: str
@@ -111,12 +114,15 @@ class Answer:
     """Further questions with their number of rows: changes of the query."""
 
 
-_COLUMNS = (
-    *("id", "state", "workload", "submitted_at", "submitter", "name", "source", "variant", "curve"),
+_COLUMNS = ("id", "state", "workload", "hardware", "communication_library", "curve")
+"""Columns that every candidate has: a question may have thousands."""
+_DESCRIBED = (
+    *("id", "submitted_at", "submitter", "name", "source", "variant"),
     *("model", "precision", "batch_size", "seq_len", "input_len", "output_len", "concurrency"),
-    *("hardware", "device_count", "node_count", "framework", "framework_version"),
-    *("communication_library", "communication_version", *AXES),
+    *("device_count", "node_count", "framework", "framework_version", "communication_version", *AXES),
 )
+_AT_ONCE = 500
+"""Rows that one statement names: a database takes a limited number of parameters."""
 _QUESTIONS = 12
 """Further questions that are offered."""
 
@@ -127,19 +133,20 @@ def answer(connection: Connection, query: RunQuery) -> Answer | None:
     A query that names no model is answered for the one with the most rows, and says so.
     """
     phase = query.phase if query.phase in {"training", "inference"} else _commonest_phase(connection)
-    query = query.model_copy(update={"phase": phase, "state": query.state})
+    query = query.model_copy(update={"phase": phase})
     if not query.model and not query.workload and (model := _commonest_model(connection, query)):
         query = query.model_copy(update={"model": [model]})
     others = _other_questions(connection, query)
     if phase == "inference" and query.input_len is None and query.output_len is None:
-        lengths = _commonest_lengths(connection, query)
-        query = query.model_copy(update=dict(zip(("input_len", "output_len"), lengths, strict=True)))
-    offered = _goals_with_rows(connection, query, phase)
+        for input_len, output_len, _ in _commonest_lengths(connection, where_clauses(query, is_scan=True), 1):
+            query = query.model_copy(update={"input_len": input_len, "output_len": output_len})
+    rows = _rows(connection, query)
+    offered = _goals_with_rows(connection, rows, phase)
     goal = _chosen_goal(offered, query.matters, phase)
     if goal is None:
         return None
-    points = _candidates(connection, query, goal.metric)
-    pairs = _pairs(points)
+    points = _candidates(connection, rows, goal.metric)
+    pairs = _pairs(connection, points)
     workload = None
     if goal.one_work and points:
         by_workload: dict[str, list[Candidate]] = {}
@@ -157,6 +164,7 @@ def answer(connection: Connection, query: RunQuery) -> Answer | None:
     ):
         by = "communication_library"
     best = _best(answering, by)
+    describe(connection, best)
     fronts = _fronts(points) if phase == "inference" and goal.metric != INTERACTIVITY else {}
     return Answer(
         query, goal, workload, by, best, points, fronts, _hollow(points, floor), pairs, [*offered], others
@@ -170,42 +178,47 @@ def _commonest_phase(connection: Connection) -> str:
 
 
 def _commonest_model(connection: Connection, query: RunQuery) -> str | None:
+    if is_narrowed(query):
+        where = where_clauses(query, is_scan=True)
+        statement = select(RUNS.c.model).where(*where, RUNS.c.model.is_not(None)).group_by(RUNS.c.model)
+        return connection.execute(
+            statement.order_by(func.count().desc(), RUNS.c.model).limit(1)
+        ).scalar()
+    return next((model for model, _ in _commonest_models(connection, query, 1)), None)
+
+
+def _commonest_models(connection: Connection, query: RunQuery, most: int) -> list[tuple[str, int]]:
+    """Return the models of a phase with their numbers of rows, those with the most first."""
     counts = RUN_COUNTS.c
-    statement = select(counts.value).where(counts.field == "model", counts.phase == query.phase)
-    narrowed = [name for name in query.model_fields_set if name not in {"phase", "matters", "interactivity"}]
-    if narrowed:
-        statement = select(RUNS.c.model).where(*where_clauses(query), RUNS.c.model.is_not(None))
-        statement = statement.group_by(RUNS.c.model).order_by(func.count().desc(), RUNS.c.model)
-        return connection.execute(statement.limit(1)).scalar()
-    return connection.execute(statement.order_by(counts["count"].desc(), counts.value).limit(1)).scalar()
+    models = select(counts.value, counts["count"]).where(counts.field == "model", counts.phase == query.phase)
+    ordered = models.order_by(counts["count"].desc(), counts.value).limit(most)
+    return [(model, rows) for model, rows in connection.execute(ordered)]
 
 
-def _commonest_lengths(connection: Connection, query: RunQuery) -> tuple[int | None, int | None]:
+def _commonest_lengths(
+    connection: Connection, where: Sequence[ColumnElement[bool]], most: int
+) -> list[tuple[int, int | None, int]]:
+    """Return tokens of a prompt and of an answer with their numbers of rows, those with the most first."""
     columns = (RUNS.c.input_len, RUNS.c.output_len)
-    statement = select(*columns).where(*where_clauses(query), RUNS.c.input_len.is_not(None))
-    statement = statement.group_by(*columns).order_by(func.count().desc(), *columns).limit(1)
-    row = connection.execute(statement).first()
-    return (row[0], row[1]) if row else (None, None)
+    statement = select(*columns, func.count()).where(*where, RUNS.c.input_len.is_not(None))
+    ordered = statement.group_by(*columns).order_by(func.count().desc(), *columns).limit(most)
+    return [(row[0], row[1], row[2]) for row in connection.execute(ordered)]
 
 
 def _other_questions(connection: Connection, query: RunQuery) -> list[tuple[dict[str, Any], int]]:
     """Return further questions: lengths of this model, and the models with the most rows."""
     questions: list[tuple[dict[str, Any], int]] = []
     if query.phase == "inference" and query.model:
-        columns = (RUNS.c.input_len, RUNS.c.output_len)
         of_model = (RUNS.c.model.in_(query.model), RUNS.c.phase == query.phase, is_listed())
-        statement = select(*columns, func.count()).where(*of_model, RUNS.c.input_len.is_not(None))
-        for row in connection.execute(
-            statement.group_by(*columns).order_by(func.count().desc()).limit(_QUESTIONS)
-        ):
-            questions.append(({"input_len": row[0], "output_len": row[1], "model": query.model}, row[2]))
-    counts = RUN_COUNTS.c
-    models = select(counts.value, counts["count"]).where(counts.field == "model", counts.phase == query.phase)
-    for model, count in connection.execute(
-        models.order_by(counts["count"].desc(), counts.value).limit(_QUESTIONS)
-    ):
-        if [model] != query.model:
-            questions.append(({"model": [model], "input_len": None, "output_len": None}, count))
+        questions += [
+            ({"input_len": input_len, "output_len": output_len, "model": query.model}, rows)
+            for input_len, output_len, rows in _commonest_lengths(connection, of_model, _QUESTIONS)
+        ]
+    questions += [
+        ({"model": [model], "input_len": None, "output_len": None}, rows)
+        for model, rows in _commonest_models(connection, query, _QUESTIONS)
+        if [model] != query.model
+    ]
     return questions
 
 
@@ -229,17 +242,36 @@ def every_question(connection: Connection, fewest: int = 5) -> list[dict[str, An
     return [dict(zip(names, each, strict=True)) for each in questions]
 
 
-def _goals_with_rows(connection: Connection, query: RunQuery, phase: str) -> dict[Goal, int]:
-    """Return the goals of a phase that rows of a query have numbers for, with how many."""
-    of_phase = [goal for goal in goals() if goal.phase == phase]
-    statement = (
-        select(VALUES.c.metric, func.count())
-        .join(RUNS, RUNS.c.id == VALUES.c.run)
-        .where(*where_clauses(query), VALUES.c.metric.in_([goal.metric for goal in of_phase]))
-        .group_by(VALUES.c.metric)
-    )
-    counts = dict(map(tuple, connection.execute(statement).all()))
-    return {goal: counts[goal.metric] for goal in of_phase if counts.get(goal.metric)}
+def _rows(connection: Connection, query: RunQuery) -> dict[str, dict[str, Any]]:
+    """Return the rows of a query by identifier, sorted, with a few columns."""
+    statement = select(*(RUNS.c[name] for name in _COLUMNS)).where(*where_clauses(query, is_scan=True))
+    ordered = sorted(connection.execute(statement).all(), key=itemgetter(0))
+    return {row[0]: dict(zip(_COLUMNS, row, strict=True)) for row in ordered}
+
+
+def _numbers(
+    connection: Connection, metric: str, rows: dict[str, dict[str, Any]], *columns: Column[Any]
+) -> Iterator[Row[Any]]:
+    """Yield the run and some columns of each number of a metric in the workloads of rows.
+
+    They are neighbours in an index: to look the number of each row up takes several times as long.
+    """
+    workloads = sorted({row["workload"] for row in rows.values()})
+    for start in range(0, len(workloads), _AT_ONCE):
+        is_of_rows = VALUES.c.workload.in_(workloads[start : start + _AT_ONCE])
+        yield from connection.execute(
+            select(VALUES.c.run, *columns).where(is_of_rows, VALUES.c.metric == metric)
+        )
+
+
+def _goals_with_rows(connection: Connection, rows: dict[str, dict[str, Any]], phase: str) -> dict[Goal, int]:
+    """Return the goals of a phase that rows have numbers for, with how many."""
+    counts = {
+        goal: sum(number[0] in rows for number in _numbers(connection, goal.metric, rows))
+        for goal in goals()
+        if goal.phase == phase
+    }
+    return {goal: count for goal, count in counts.items() if count}
 
 
 def _chosen_goal(offered: dict[Goal, int], metric: str, phase: str) -> Goal | None:
@@ -251,23 +283,26 @@ def _chosen_goal(offered: dict[Goal, int], metric: str, phase: str) -> Goal | No
     return max(offered, key=lambda goal: offered[goal], default=None)
 
 
-def _candidates(connection: Connection, query: RunQuery, metric: str) -> list[Candidate]:
-    users = VALUES.alias()
-    statement = (
-        select(
-            *(RUNS.c[name] for name in _COLUMNS),
-            *(VALUES.c.value, VALUES.c.unit, VALUES.c.better, users.c.value.label("users")),
-        )
-        .join(VALUES, and_(VALUES.c.run == RUNS.c.id, VALUES.c.metric == metric, VALUES.c.errors == 0))
-        .outerjoin(users, and_(users.c.run == RUNS.c.id, users.c.metric == INTERACTIVITY))
-        .where(*where_clauses(query))
-        .order_by(RUNS.c.id)
-    )
-    width = len(_COLUMNS)
+def _candidates(connection: Connection, rows: dict[str, dict[str, Any]], metric: str) -> list[Candidate]:
+    users = dict(map(tuple, _numbers(connection, INTERACTIVITY, rows, VALUES.c.value)))
+    columns = (VALUES.c.value, VALUES.c.unit, VALUES.c.better, VALUES.c.errors)
+    numbers = {row[0]: row for row in _numbers(connection, metric, rows, *columns)}
     return [
-        Candidate(dict(zip(_COLUMNS, row, strict=False)), *row[width:])
-        for row in connection.execute(statement)
+        Candidate(row, number.value, number.unit, number.better, users.get(run))
+        for run, row in rows.items()
+        if (number := numbers.get(run)) and not number.errors
     ]
+
+
+def describe(connection: Connection, candidates: Iterable[Candidate]) -> None:
+    """Complete the rows of some candidates."""
+    waiting = {each.run["id"]: each.run for each in candidates if "name" not in each.run}
+    ids = [*waiting]
+    for start in range(0, len(ids), _AT_ONCE):
+        is_waiting = RUNS.c.id.in_(ids[start : start + _AT_ONCE])
+        statement = select(*(RUNS.c[name] for name in _DESCRIBED)).where(is_waiting)
+        for row in connection.execute(statement).mappings():
+            waiting[row["id"]].update(row)
 
 
 def _key(candidate: Candidate) -> tuple[float, str]:
@@ -340,16 +375,21 @@ _SAME = (
     *AXES,
 )
 """What two rows have in common that differ in their communication library alone."""
+_PAIR = 2
 
 
-def _pairs(points: Iterable[Candidate]) -> list[Pair]:
+def _pairs(connection: Connection, points: Iterable[Candidate]) -> list[Pair]:
     """Return each pair of libraries with the ratios of their numbers; of rows that agree the best counts."""
+    with_library = [each for each in points if each.run["communication_library"]]
+    if len({each.run["communication_library"] for each in with_library}) < _PAIR:
+        return []
+    describe(connection, with_library)
     alike: dict[tuple[Any, ...], dict[str, Candidate]] = {}
-    for each in points:
-        if library := each.run["communication_library"]:
-            libraries = alike.setdefault(tuple(each.run[name] for name in _SAME), {})
-            if library not in libraries or _key(each) < _key(libraries[library]):
-                libraries[library] = each
+    for each in with_library:
+        library = each.run["communication_library"]
+        libraries = alike.setdefault(tuple(each.run[name] for name in _SAME), {})
+        if library not in libraries or _key(each) < _key(libraries[library]):
+            libraries[library] = each
     pairs: dict[tuple[str, str], Pair] = {}
     for libraries in alike.values():
         # NCCL is what most rows have, so that others are compared with it.

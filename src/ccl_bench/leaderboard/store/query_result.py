@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-from sqlalchemy import String, and_, case, cast, exists, func, literal, select, union_all
+from sqlalchemy import String, and_, case, cast, exists, func, literal, select
 
 from ccl_bench.base.text import csv_lines
-from ccl_bench.leaderboard.bundle.format import SHOWN
-from ccl_bench.leaderboard.reported.observations import Source
+from ccl_bench.leaderboard.bundle.format import LISTED, SHOWN
+from ccl_bench.leaderboard.reported.observations import decode_source
 from ccl_bench.leaderboard.store.columns import EXPORT_FIELDS, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
 from ccl_bench.leaderboard.store.reported_rows import STATE
 from ccl_bench.leaderboard.store.rows import is_listed, known_metrics, number_rows
-from ccl_bench.leaderboard.store.tables import RUN_COUNTS, RUNS, SOURCES, VALUES, WORKLOADS
+from ccl_bench.leaderboard.store.tables import GROUPED, RUN_COUNTS, RUNS, SOURCES, VALUES, WORKLOADS
 from ccl_bench.report.formatting import exact
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from sqlalchemy import CTE, Column, Connection, Engine, Select
+    from sqlalchemy import Column, Connection, Engine, Select
     from sqlalchemy.sql.elements import ColumnElement
 
+    from ccl_bench.leaderboard.reported.observations import Source
     from ccl_bench.leaderboard.store.query import RunQuery
 
 SHOWN_STATES = (*(state.value for state in SHOWN), STATE)
@@ -85,18 +87,87 @@ class QueryResult:
     """Runs on all pages."""
 
 
-def find_runs(connection: Connection, query: RunQuery, columns: Sequence[str] | None = None) -> QueryResult:
-    """Return the page of runs that a query asks for, with the numbers of some metrics, or of all."""
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """The number of runs that match a query, by what they have in common."""
+
+    total: int
+    options: dict[str, list[tuple[str, int]]]
+    """Options of each filter; each with its number of runs."""
+    by_workload: dict[str, int]
+
+
+def count_matching(connection: Connection, query: RunQuery) -> Matching:
+    """Return the numbers of runs that match a query.
+
+    A filter does not narrow its own options: another value of it may be chosen.
+    """
+    names = (*TEXT_FILTERS, *NUMBER_FILTERS)
+    if not is_narrowed(query):
+        counts = _counts(connection, query, "", *names, "workload")
+        by_workload = dict(counts.pop("workload"))
+        return Matching(sum(count for _, count in counts.pop("")), _sorted_options(counts), by_workload)
+    columns = [RUNS.c[name] for name in GROUPED]
+    statement = select(*columns, func.count()).where(*where_clauses(query, is_scan=True)).group_by(*columns)
+    groups = connection.execute(statement).all()
+    sizes = [group[-1] for group in groups]
+    totals: dict[str, Counter[Any]] = {}
+    for name, values in zip(GROUPED, list(zip(*groups, strict=True)) or [()] * len(GROUPED), strict=False):
+        totals[name] = Counter()
+        for value, count in zip(values, sizes, strict=True):
+            totals[name][value] += count
+    options = {name: [(str(value), n) for value, n in totals[name].items() if value is not None] for name in names}
+    for name in filter(partial(_narrows, query), names):
+        options[name] = _options_without(connection, query, name)
+    return Matching(sum(sizes), _sorted_options(options), dict(totals["workload"]))
+
+
+def _options_without(connection: Connection, query: RunQuery, name: str) -> list[tuple[str, int]]:
+    """Return the options of a filter without its own effect."""
+    rest = query.model_copy(update={name: [] if name in TEXT_FILTERS else None})
+    if not is_narrowed(rest):
+        return _counts(connection, rest, name)[name]
+    value = RUNS.c[name]
+    where = where_clauses(rest, is_scan=True)
+    statement = select(cast(value, String), func.count()).where(*where, value.is_not(None)).group_by(value)
+    return [(text, count) for text, count in connection.execute(statement)]
+
+
+def _sorted_options(options: dict[str, list[tuple[str, int]]]) -> dict[str, list[tuple[str, int]]]:
+    return {
+        name: sorted(
+            values, key=lambda each: (int(each[0]) if name in NUMBER_FILTERS else 0, each[0].lower(), each[0])
+        )
+        for name, values in options.items()
+    }
+
+
+_SORTED_AT_ONCE = 5000
+"""Runs up to which all are sorted; of more, a page is read along an index, which finds its runs early."""
+
+
+def find_runs(
+    connection: Connection,
+    query: RunQuery,
+    columns: Sequence[str] | None = None,
+    matching: Matching | None = None,
+) -> QueryResult:
+    """Return the page of runs that a query asks for, with the numbers of some metrics, or of all.
+
+    `matching` are the counts of the query, if the caller has them.
+    """
     # Runs are sorted with the columns of the order alone; their other columns are read for one page.
     skipped = (query.page - 1) * query.size
-    if _is_narrowed(query):
-        where = where_clauses(query)
-        total = connection.execute(select(func.count()).select_from(RUNS).where(*where)).scalar_one()
-        statement = _order(select(RUNS.c.id).where(*where), query).limit(query.size).offset(skipped)
-        ids = list(connection.execute(statement).scalars())
+    if matching is None:
+        matching = count_matching(connection, query)
+    total = matching.total
+    if skipped >= total:
+        ids = []
+    elif is_narrowed(query) and total <= _SORTED_AT_ONCE:
+        statement = _order(select(RUNS.c.id).where(*where_clauses(query, is_scan=True)), query)
+        ids = list(connection.execute(statement.limit(query.size).offset(skipped)).scalars())
     else:
-        total = sum(count for _, count in _counts(connection, query, "")[""])
-        ids = _page_of_all(connection, query, skipped) if skipped < total else []
+        ids = _page_of_all(connection, query, skipped, matching.by_workload)
     metric_names = None if columns is None else {*columns, query.sort}
     listed = _listed_runs(connection, _RUNS_WITH_WORKLOADS.where(RUNS.c.id.in_(ids)), metric_names)
     by_id = {each.run["id"]: each for each in listed}
@@ -123,24 +194,40 @@ def _listed_runs(
     return [ListedRun(row, row.pop("label"), row.pop("size"), numbers[row["id"]]) for row in rows]
 
 
-def where_clauses(query: RunQuery, *, but: str = "") -> list[ColumnElement[bool]]:
-    """Return the conditions on runs; `but` names a column without a condition."""
-    state = query.state
-    clauses = [RUNS.c.state == state if state else is_listed()]
+def where_clauses(query: RunQuery, *, is_scan: bool = False) -> list[ColumnElement[bool]]:
+    """Return the conditions on runs.
+
+    `is_scan` is for statements that read `ix_runs_groups` in its order: a condition on a plain column would
+    have SQLite take another index, or sort what is in order already.
+    """
+
+    def of(name: str) -> ColumnElement[Any]:
+        column = RUNS.c[name]
+        return func.coalesce(column, literal("" if column.type.python_type is str else 0)) if is_scan else column
+
+    clauses = [RUNS.c.is_listed == int(_is_of_tables(query))]
+    if query.state:
+        clauses.append(of("state") == query.state)
     if query.phase not in {"", "any"}:
         clauses.append(RUNS.c.phase == query.phase)
     if query.origin:
-        clauses.append(RUNS.c.source.is_(None) if query.origin == "published" else RUNS.c.source.is_not(None))
+        source = func.coalesce(RUNS.c.source, literal(""))
+        clauses.append(source == "" if query.origin == "published" else source != "")
     for name in TEXT_FILTERS:
-        if name != but and (values := getattr(query, name)):
-            clauses.append(RUNS.c[name].in_(values))
+        if values := getattr(query, name):
+            clauses.append((RUNS.c[name] if name == "model" else of(name)).in_(values))
     for name in NUMBER_FILTERS:
-        if name != but and (number := getattr(query, name)) is not None:
-            clauses.append(RUNS.c[name] == number)
+        if (number := getattr(query, name)) is not None:
+            clauses.append(of(name) == number)
     if query.workload:
         clauses.append(RUNS.c.workload.startswith(query.workload, autoescape=True))
     words = query.q.lower().split()[:_MAX_SEARCH_WORDS]
     return clauses + [RUNS.c.searched.contains(word, autoescape=True) for word in words]
+
+
+def _is_of_tables(query: RunQuery) -> bool:
+    """Whether the runs of a query are listed."""
+    return query.state in {"", STATE, *(state.value for state in LISTED)}
 
 
 def _order(statement: Select[Any], query: RunQuery) -> Select[Any]:
@@ -166,19 +253,20 @@ def _order(statement: Select[Any], query: RunQuery) -> Select[Any]:
     return statement.order_by(*groups, missing_last, column.desc() if is_falling else column.asc(), RUNS.c.id)
 
 
-def _is_narrowed(query: RunQuery) -> bool:
+def is_narrowed(query: RunQuery) -> bool:
     """Whether a query has filters other than the phase."""
     filters = any(_narrows(query, name) for name in (*TEXT_FILTERS, *NUMBER_FILTERS))
     return bool(filters or query.state or query.origin or query.workload or query.q.split())
 
 
-def _page_of_all(connection: Connection, query: RunQuery, skipped: int) -> list[str]:
-    """Return a page of an unfiltered table, read through an index."""
+def _page_of_all(
+    connection: Connection, query: RunQuery, skipped: int, counts: Mapping[str, int]
+) -> list[str]:
+    """Return a page read through an index; `counts` are the runs of each workload."""
     if query.together != "yes":
         return _read_in_order(connection, query, "", skipped, query.size)
     size = WORKLOADS.c.size.desc()
     statement = select(WORKLOADS.c.key).order_by(size, WORKLOADS.c.label, WORKLOADS.c.key)
-    counts = dict(_counts(connection, query, "workload")["workload"])
     shown: list[tuple[str, int, int]] = []
     """Workloads that the page shows, with the number of their runs before it and on it."""
     left = query.size
@@ -241,38 +329,19 @@ def _parts(connection: Connection, query: RunQuery, workload: str) -> Iterator[S
         return
     if first is not None:
         is_falling = query.order == "desc" or (not query.order and first != "lower")
-        numbers = select(VALUES.c.run).where(of_metric, VALUES.c.better == first, VALUES.c.is_listed == 1)
+        is_of_tables = VALUES.c.is_listed == int(_is_of_tables(query))
+        numbers = select(VALUES.c.run).where(of_metric, VALUES.c.better == first, is_of_tables)
         if workload:
             numbers = numbers.where(VALUES.c.workload == workload)
-        if query.phase not in {"", "any"}:
-            numbers = numbers.where(exists().where(RUNS.c.id == VALUES.c.run, RUNS.c.phase == query.phase))
+        if is_narrowed(query) or query.phase not in {"", "any"}:
+            numbers = numbers.where(exists().where(RUNS.c.id == VALUES.c.run, *where_clauses(query, is_scan=True)))
         yield numbers.order_by(VALUES.c.value.desc() if is_falling else VALUES.c.value, VALUES.c.run)
     yield without.where(~exists().where(VALUES.c.run == RUNS.c.id, of_metric))
 
 
 def filter_options(connection: Connection, query: RunQuery) -> dict[str, list[tuple[str, int]]]:
     """Return the filter options of each column, each with its number of runs."""
-    names = (*TEXT_FILTERS, *NUMBER_FILTERS)
-    if _is_narrowed(query):
-        # A column's own filter does not narrow its options: another value of it may be chosen.
-        options: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
-        alike = _matching(query, "", names)
-        parts = []
-        for name in names:
-            rows = _matching(query, name, (name,)) if _narrows(query, name) else alike
-            value = rows.c[name]
-            counted = select(literal(name), cast(value, String), func.count())
-            parts.append(counted.where(value.is_not(None)).group_by(value))
-        for name, text, runs in connection.execute(union_all(*parts)):
-            options[name].append((text, runs))
-    else:
-        options = _counts(connection, query, *names)
-    return {
-        name: sorted(
-            values, key=lambda each: (int(each[0]) if name in NUMBER_FILTERS else 0, each[0].lower())
-        )
-        for name, values in options.items()
-    }
+    return count_matching(connection, query).options
 
 
 def _counts(connection: Connection, query: RunQuery, *names: str) -> dict[str, list[tuple[str, int]]]:
@@ -290,12 +359,6 @@ def _counts(connection: Connection, query: RunQuery, *names: str) -> dict[str, l
 
 def _narrows(query: RunQuery, name: str) -> bool:
     return getattr(query, name) not in (None, [])
-
-
-def _matching(query: RunQuery, but: str, names: Sequence[str]) -> CTE:
-    """Return some columns of the runs that match a query without one of its filters."""
-    columns = [RUNS.c[name] for name in names]
-    return select(*columns).where(*where_clauses(query, but=but)).cte(f"matching_{but}")
 
 
 def count_phases(connection: Connection) -> dict[str, int]:
@@ -355,7 +418,7 @@ def find_workload(connection: Connection, beginning: str) -> dict[str, Any] | No
 def find_source(connection: Connection, name: str) -> tuple[Source, int] | None:
     """Return a source of rows reported elsewhere and its number of rows; None if the board has none of it."""
     row = connection.execute(select(SOURCES).where(SOURCES.c.name == name)).first()
-    return (msgspec.json.decode(row.description, type=Source), row.rows) if row and row.description else None
+    return (decode_source(row.description), row.rows) if row and row.description else None
 
 
 def list_sources(connection: Connection) -> list[tuple[Source, int]]:

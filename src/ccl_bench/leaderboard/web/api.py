@@ -85,7 +85,7 @@ class RunAnswer(_RunColumns):
         description="Id of the publisher's key that signed the origin; null for an unsigned run."
     )
     source: str | None = Field(description="Source of a row that was reported elsewhere; null for a run.")
-    variant: str | None = Field(description="What else tells such a row's configuration apart, in words.")
+    variant: str | None = Field(description="What else its configuration is, in words.")
     numbers: dict[str, NumberAnswer] = Field(description="Metric to number.")
 
 

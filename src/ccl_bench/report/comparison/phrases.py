@@ -106,9 +106,11 @@ def apart(judged: Comparability, changes: Sequence[Change]) -> str:
         return f"{count}: the runs did different work"
     # The rest of a remark names the metric or its value, which differ from number to number.
     reasons = Counter(change.remarks[0].partition(": ")[0] for change in blocked if change.remarks)
-    (reason, affected), *others = reasons.most_common() or [("", 0)]
-    if not others:
-        return f"{count}: {reason}" if reason else count
+    if not reasons:
+        return count
+    ((reason, affected),) = reasons.most_common(1)
+    if affected == len(blocked):
+        return f"{count}: {reason}"
     return f"{count}: {reason} ({affected}), or for another reason ({len(blocked) - affected})"
 
 

@@ -63,5 +63,5 @@
     element("section", {}, element("h2", {}, "Numbers"),
       element("p", { class: "about" }, "Changes are against the baseline. To see whether they exceed the noise, and where a step got longer, run ", element("code", {}, "ccl-bench compare"), " on the downloaded bundles, or use the comparison of a server."),
       alike.length ? table(alike, "Numbers side by side") : null,
-      others.length ? element("details", { class: "apart" }, element("summary", {}, `${others.length} of ${measured.length} numbers are not comparable: ${why}`), table(others, "Numbers that are not comparable")) : null));
+      others.length ? element("details", { class: "uncompared" }, element("summary", {}, `${others.length} of ${measured.length} numbers are not comparable: ${why}`), table(others, "Numbers that are not comparable")) : null));
 })();

@@ -18,6 +18,12 @@ _RUNS: dict[str, Any] = {
     "variant": sa.Text,
     "curve": sa.String(32),
 }
+_GROUPED = (
+    *("is_listed", "phase", "model", "input_len", "output_len", "precision", "batch_size", "seq_len"),
+    *("hardware", "device_count", "node_count", "framework", "communication_library"),
+    *("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep", "workload", "state", "source"),
+    *("curve", "id", "searched"),
+)
 _VALUES: dict[str, Any] = {"low": sa.Double, "high": sa.Double, "repeats": sa.Integer}
 
 
@@ -28,6 +34,8 @@ def upgrade() -> None:
     for name, kind in _VALUES.items():
         op.add_column("metric_values", sa.Column(name, kind))
     op.create_index("ix_runs_source", "runs", ["source"])
+    if op.get_bind().dialect.name == "sqlite":  # an entry is too long for PostgreSQL
+        op.create_index("ix_runs_groups", "runs", _GROUPED)
     op.create_table(
         "sources",
         sa.Column("name", sa.String(40), nullable=False),
@@ -46,6 +54,8 @@ def downgrade() -> None:
     op.execute("DELETE FROM workloads WHERE key NOT IN (SELECT workload FROM runs)")
     op.drop_table("sources")
     op.drop_index("ix_runs_source", "runs")
+    if op.get_bind().dialect.name == "sqlite":
+        op.drop_index("ix_runs_groups", "runs")
     for name in _VALUES:
         op.drop_column("metric_values", name)
     for name in _RUNS:
