@@ -20,10 +20,17 @@ from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.cli.publish.leaderboard import fill_demo
 from ccl_bench.leaderboard.publishing.backup import write_backup
 from ccl_bench.leaderboard.reported import observations
-from ccl_bench.leaderboard.reported.observations import Reported, packaged, read_reported, write_reported
+from ccl_bench.leaderboard.reported.observations import (
+    Reported,
+    known_source,
+    packaged,
+    read_reported,
+    write_reported,
+)
 from ccl_bench.leaderboard.reported.reading import About, read_files
 from ccl_bench.leaderboard.store import open_store
-from ccl_bench.leaderboard.store.query_result import list_sources
+from ccl_bench.leaderboard.store.query import RunQuery
+from ccl_bench.leaderboard.store.query_result import find_runs, list_sources
 from ccl_bench.leaderboard.web.app import create_app
 
 if TYPE_CHECKING:
@@ -241,6 +248,17 @@ def test_a_source_of_another_unit_takes_another_name(small: Store) -> None:
     with pytest.raises(InputError, match="reported mfu in % before, not in ratio") as refused:
         small.add_reported(Reported(changed, upstream.rows))
     assert "--source" in refused.value.fix
+
+
+def test_a_metric_of_two_kinds_of_files_has_one_number(small: Store) -> None:
+    first = packaged()[0].source
+    later = known_source("inference-x", name=first.name, date="2026-01-01")
+    both = structs.replace(first, numbers=first.numbers | later.numbers)
+    small.add_reported(Reported(both, _column(**{"number.mean_ttft": [0.3], "measured_at": [None]})))
+    with small.engine.connect() as connection:
+        ((_, rows),) = list_sources(connection)
+        (listed,) = find_runs(connection, RunQuery()).runs
+    assert (rows, listed.numbers["TTFT"].value) == (1, 0.1)
 
 
 def test_a_source_that_leads_out_of_its_folder_is_refused(small: Store) -> None:

@@ -420,14 +420,15 @@ def test_a_source_leaves_the_board_with_its_file_and_a_damaged_file_costs_no_oth
 
 
 def test_a_source_that_reports_further_numbers_keeps_those_it_had(small: Store, tmp_path: Path) -> None:
-    imported(small, table(tmp_path / "t.csv", point("a", 100, 10)), name="lab")
-    (tmp_path / "agg_1.json").write_text(json.dumps(POINT))
-    assert imported(small, tmp_path / "agg_1.json", name="lab", date="2026-01-01") == ([1], [])
-    assert (small.count, small.refused) == (2, {})
+    imported(small, table(tmp_path / "t.csv", point("a", 100, 10, load=16)), name="lab")
+    (tmp_path / "agg_1.json").write_text(json.dumps([POINT, POINT | {"conc": 32}]))
+    assert imported(small, tmp_path / "agg_1.json", name="lab", date="2026-01-01") == ([2], [])
+    assert small.refused == {}
     with small.engine.connect() as connection:
         ((source, rows),) = list_sources(connection)
-    assert rows == 2
+    assert rows == small.count
     assert {"silicon_ttft_ms", "tput_per_gpu"} <= source.numbers.keys()
+    assert [each[0] for each in _numbers(small, "TTFT")] == [0.1, 0.2, 0.2]
 
 
 POINT: dict[str, Any] = {
@@ -532,7 +533,14 @@ def _candidate(number: int, value: float, users: float | None = None, **facts: A
     return Candidate(run | {"id": f"{number:04}", "hardware": "H"} | facts, value, "s", better, users)
 
 
-def test_pairs_are_those_of_a_comparison_of_every_row_with_every_other() -> None:
+@pytest.fixture
+def undescribed(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what stands for a connection to points that have all of their columns."""
+    monkeypatch.setattr("ccl_bench.leaderboard.store.answers.describe", lambda *_: None)
+    return object()
+
+
+def test_pairs_are_those_of_a_comparison_of_every_row_with_every_other(undescribed: Any) -> None:
     draw = itertools.cycle([3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7])
     points = [
         _candidate(
@@ -552,14 +560,14 @@ def test_pairs_are_those_of_a_comparison_of_every_row_with_every_other() -> None
             ]
             if all(steps):
                 expected[first, second].append(min(steps[1]) / min(steps[0]))
-    found = {(pair.first, pair.second): sorted(pair.ratios) for pair in _pairs(points)}
+    found = {(pair.first, pair.second): sorted(pair.ratios) for pair in _pairs(undescribed, points)}
     assert len(found) > 1
     assert found == {key: sorted(ratios) for key, ratios in expected.items()}
 
 
-def test_a_pair_of_zeros_has_no_ratio() -> None:
+def test_a_pair_of_zeros_has_no_ratio(undescribed: Any) -> None:
     zero = [_candidate(n, 0.0, communication_library=name) for n, name in enumerate(("NCCL", "RCCL"))]
-    assert _pairs(zero) == []
+    assert _pairs(undescribed, zero) == []
     assert Pair("NCCL", "RCCL", [3.0, 1.0, 2.0], [], "lower").middle == 2.0
 
 

@@ -12,9 +12,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import and_, func, select
+from sqlalchemy import func, select
 
 from ccl_bench.analysis.serving.curves import interpolated, pareto_front
+from ccl_bench.base.text import encode_json, json_decoder
 from ccl_bench.leaderboard.store.columns import AXES
 from ccl_bench.leaderboard.store.query_result import is_narrowed, where_clauses
 from ccl_bench.leaderboard.store.rows import is_listed
@@ -43,11 +44,14 @@ class Goal(msgspec.Struct, frozen=True):
     one_work: bool = False
 
 
+_GOALS = json_decoder(list[Goal])
+
+
 @cache
 def goals() -> tuple[Goal, ...]:
     """Return the goals, in order of preference."""
     raw = pkgutil.get_data(__package__, "questions.toml") or b""
-    return tuple(msgspec.convert(tomllib.loads(raw.decode())["goal"], list[Goal]))
+    return tuple(_GOALS.decode(encode_json(tomllib.loads(raw.decode())["goal"])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,7 @@ class Answer:
     workload: tuple[str, str] | None
     """Key and label of the only workload; None where rows of several can be compared."""
     by: str
-    """Column by which the best rows are told apart: `hardware`, or `communication_library`."""
+    """Column that distinguishes the best rows: `hardware`, or `communication_library`."""
     best: list[Candidate]
     """The best row of each system or library, the best first."""
     points: list[Candidate]
@@ -181,9 +185,7 @@ def _commonest_model(connection: Connection, query: RunQuery) -> str | None:
     if is_narrowed(query):
         where = where_clauses(query, is_scan=True)
         statement = select(RUNS.c.model).where(*where, RUNS.c.model.is_not(None)).group_by(RUNS.c.model)
-        return connection.execute(
-            statement.order_by(func.count().desc(), RUNS.c.model).limit(1)
-        ).scalar()
+        return connection.execute(statement.order_by(func.count().desc(), RUNS.c.model).limit(1)).scalar()
     return next((model for model, _ in _commonest_models(connection, query, 1)), None)
 
 
