@@ -16,7 +16,7 @@ from sqlalchemy import and_, func, select
 
 from ccl_bench.analysis.serving.curves import interpolated, pareto_front
 from ccl_bench.leaderboard.store.columns import AXES
-from ccl_bench.leaderboard.store.query_result import is_narrowed, where_clauses
+from ccl_bench.leaderboard.store.query_result import Matching, is_narrowed, where_clauses
 from ccl_bench.leaderboard.store.rows import is_listed
 from ccl_bench.leaderboard.store.tables import RUN_COUNTS, RUNS, VALUES, WORKLOADS
 
@@ -129,14 +129,15 @@ _QUESTIONS = 12
 """Further questions that are offered."""
 
 
-def answer(connection: Connection, query: RunQuery) -> Answer | None:
+def answer(connection: Connection, query: RunQuery, matching: Matching | None = None) -> Answer | None:
     """Return the answer to a completed query; None if no row has a number that any goal asks for.
 
-    A query that names no model is answered for the one with the most rows, and says so.
+    A query that names no model is answered for the one with the most rows, and says so. `matching` are the
+    counts of the query, if the caller has them.
     """
     phase = query.phase if query.phase in {"training", "inference"} else _commonest_phase(connection)
     query = query.model_copy(update={"phase": phase})
-    if not query.model and not query.workload and (model := _commonest_model(connection, query)):
+    if not query.model and not query.workload and (model := _commonest_model(connection, query, matching)):
         query = query.model_copy(update={"model": [model]})
     others = _other_questions(connection, query)
     if phase == "inference" and query.input_len is None and query.output_len is None:
@@ -183,14 +184,14 @@ def _commonest_phase(connection: Connection) -> str:
     return connection.execute(statement.order_by(counts["count"].desc()).limit(1)).scalar() or "training"
 
 
-def _commonest_model(connection: Connection, query: RunQuery) -> str | None:
-    if is_narrowed(query):
+def _commonest_model(connection: Connection, query: RunQuery, matching: Matching | None) -> str | None:
+    if matching is None or matching.phase != query.phase:
         where = where_clauses(query, is_scan=True)
-        statement = select(RUNS.c.model).where(*where, RUNS.c.model.is_not(None)).group_by(RUNS.c.model)
-        return connection.execute(
-            statement.order_by(func.count().desc(), RUNS.c.model).limit(1)
-        ).scalar()
-    return next((model for model, _ in _commonest_models(connection, query, 1)), None)
+        statement = select(RUNS.c.model, func.count()).where(*where, RUNS.c.model.is_not(None))
+        models = [(row[0], row[1]) for row in connection.execute(statement.group_by(RUNS.c.model))]
+    else:
+        models = matching.options["model"]
+    return min(models, key=lambda each: (-each[1], each[0]), default=("", 0))[0] or None
 
 
 def _commonest_models(connection: Connection, query: RunQuery, most: int) -> list[tuple[str, int]]:

@@ -95,6 +95,8 @@ class Matching:
     options: dict[str, list[tuple[str, int]]]
     """Options of each filter; each with its number of runs."""
     by_workload: dict[str, int]
+    phase: str
+    """Phase of the query."""
 
 
 def count_matching(connection: Connection, query: RunQuery) -> Matching:
@@ -106,7 +108,7 @@ def count_matching(connection: Connection, query: RunQuery) -> Matching:
     if not is_narrowed(query):
         counts = _counts(connection, query, "", *names, "workload")
         by_workload = dict(counts.pop("workload"))
-        return Matching(sum(count for _, count in counts.pop("")), _sorted_options(counts), by_workload)
+        return Matching(sum(count for _, count in counts.pop("")), _sorted_options(counts), by_workload, query.phase)
     columns = [RUNS.c[name] for name in GROUPED]
     statement = select(*columns, func.count()).where(*where_clauses(query, is_scan=True)).group_by(*columns)
     groups = connection.execute(statement).all()
@@ -119,7 +121,7 @@ def count_matching(connection: Connection, query: RunQuery) -> Matching:
     options = {name: [(str(value), n) for value, n in totals[name].items() if value is not None] for name in names}
     for name in filter(partial(_narrows, query), names):
         options[name] = _options_without(connection, query, name)
-    return Matching(sum(sizes), _sorted_options(options), dict(totals["workload"]))
+    return Matching(sum(sizes), _sorted_options(options), dict(totals["workload"]), query.phase)
 
 
 def _options_without(connection: Connection, query: RunQuery, name: str) -> list[tuple[str, int]]:
@@ -127,10 +129,10 @@ def _options_without(connection: Connection, query: RunQuery, name: str) -> list
     rest = query.model_copy(update={name: [] if name in TEXT_FILTERS else None})
     if not is_narrowed(rest):
         return _counts(connection, rest, name)[name]
-    value = RUNS.c[name]
-    where = where_clauses(rest, is_scan=True)
-    statement = select(cast(value, String), func.count()).where(*where, value.is_not(None)).group_by(value)
-    return [(text, count) for text, count in connection.execute(statement)]
+    value = _scanned(name)
+    statement = select(cast(value, String), func.count()).where(*where_clauses(rest, is_scan=True))
+    rows = connection.execute(statement.where(RUNS.c[name].is_not(None)).group_by(value))
+    return [(text, count) for text, count in rows]
 
 
 def _sorted_options(options: dict[str, list[tuple[str, int]]]) -> dict[str, list[tuple[str, int]]]:
@@ -201,18 +203,14 @@ def where_clauses(query: RunQuery, *, is_scan: bool = False) -> list[ColumnEleme
     have SQLite take another index, or sort what is in order already.
     """
 
-    def of(name: str) -> ColumnElement[Any]:
-        column = RUNS.c[name]
-        return func.coalesce(column, literal("" if column.type.python_type is str else 0)) if is_scan else column
-
+    of = _scanned if is_scan else RUNS.c.__getitem__
     clauses = [RUNS.c.is_listed == int(_is_of_tables(query))]
     if query.state:
         clauses.append(of("state") == query.state)
     if query.phase not in {"", "any"}:
         clauses.append(RUNS.c.phase == query.phase)
     if query.origin:
-        source = func.coalesce(RUNS.c.source, literal(""))
-        clauses.append(source == "" if query.origin == "published" else source != "")
+        clauses.append(_scanned("source") == "" if query.origin == "published" else _scanned("source") != "")
     for name in TEXT_FILTERS:
         if values := getattr(query, name):
             clauses.append((RUNS.c[name] if name == "model" else of(name)).in_(values))
@@ -223,6 +221,12 @@ def where_clauses(query: RunQuery, *, is_scan: bool = False) -> list[ColumnEleme
         clauses.append(RUNS.c.workload.startswith(query.workload, autoescape=True))
     words = query.q.lower().split()[:_MAX_SEARCH_WORDS]
     return clauses + [RUNS.c.searched.contains(word, autoescape=True) for word in words]
+
+
+def _scanned(name: str) -> ColumnElement[Any]:
+    """Return a column as an expression that no index has: SQLite reads it in `ix_runs_groups` then."""
+    column = RUNS.c[name]
+    return func.coalesce(column, literal("" if column.type.python_type is str else 0))
 
 
 def _is_of_tables(query: RunQuery) -> bool:

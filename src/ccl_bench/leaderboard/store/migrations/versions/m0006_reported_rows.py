@@ -22,7 +22,7 @@ _GROUPED = (
     *("is_listed", "phase", "model", "input_len", "output_len", "precision", "batch_size", "seq_len"),
     *("hardware", "device_count", "node_count", "framework", "communication_library"),
     *("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep", "workload", "state", "source"),
-    *("curve", "id", "searched"),
+    *("curve", "submitted_at", "id", "searched"),
 )
 _VALUES: dict[str, Any] = {"low": sa.Double, "high": sa.Double, "repeats": sa.Integer}
 
