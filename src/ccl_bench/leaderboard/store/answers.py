@@ -12,7 +12,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import and_, func, select
+from sqlalchemy import func, select
 
 from ccl_bench.analysis.serving.curves import interpolated, pareto_front
 from ccl_bench.leaderboard.store.columns import AXES
@@ -142,7 +142,9 @@ def answer(connection: Connection, query: RunQuery, matching: Matching | None = 
     others = _other_questions(connection, query)
     if phase == "inference" and query.input_len is None and query.output_len is None:
         if is_narrowed(query.model_copy(update={"model": []})):
-            for input_len, output_len, _ in _commonest_lengths(connection, where_clauses(query, is_scan=True), 1):
+            for input_len, output_len, _ in _commonest_lengths(
+                connection, where_clauses(query, is_scan=True), 1
+            ):
                 query = query.model_copy(update={"input_len": input_len, "output_len": output_len})
         elif others and others[0][0]["input_len"] is not None:
             query = query.model_copy(update=others[0][0])
@@ -256,7 +258,11 @@ def _rows(connection: Connection, query: RunQuery) -> dict[str, Row[Any]]:
 
 
 def _numbers(
-    connection: Connection, metric: str, workloads: Sequence[str], *columns: Column[Any], most: int | None = None
+    connection: Connection,
+    metric: str,
+    workloads: Sequence[str],
+    *columns: Column[Any],
+    most: int | None = None,
 ) -> Iterator[Row[Any]]:
     """Yield the run and some columns of the numbers of a metric in workloads, at most so many of each part.
 
@@ -277,8 +283,8 @@ def _goals_with_rows(
         if goal.phase == phase:
             metric, count = goal.metric, 0
             if phase == "inference":
-                count = sum(run in rows for run, in _numbers(connection, metric, workloads, most=_FIRST))
-            counts[goal] = count or sum(run in rows for run, in _numbers(connection, metric, workloads))
+                count = sum(run in rows for (run,) in _numbers(connection, metric, workloads, most=_FIRST))
+            counts[goal] = count or sum(run in rows for (run,) in _numbers(connection, metric, workloads))
     return {goal: count for goal, count in counts.items() if count}
 
 

@@ -71,7 +71,12 @@ def open_engine(data: Path, url: str | None) -> Engine:
         # Readers and one writer work concurrently, and transactions are left to SQLAlchemy.
         connection.isolation_level = None
         # Connections share a file that is mapped; each would keep few of its pages in memory otherwise.
-        pragmas = ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", f"mmap_size = {_MAPPED}")
+        pragmas = (
+            "journal_mode = WAL",
+            "synchronous = NORMAL",
+            "foreign_keys = ON",
+            f"mmap_size = {_MAPPED}",
+        )
         for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}")
 

@@ -11,7 +11,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import String, and_, case, cast, exists, func, literal, select
+from sqlalchemy import String, and_, case, cast, exists, func, select
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from ccl_bench.base.text import csv_lines
 from ccl_bench.leaderboard.bundle.format import LISTED, SHOWN
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from sqlalchemy import Column, Connection, Engine, Select
+    from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.sql.elements import ColumnElement
 
     from ccl_bench.leaderboard.store.query import RunQuery
@@ -108,7 +111,9 @@ def count_matching(connection: Connection, query: RunQuery) -> Matching:
     if not is_narrowed(query):
         counts = _counts(connection, query, "", *names, "workload")
         by_workload = dict(counts.pop("workload"))
-        return Matching(sum(count for _, count in counts.pop("")), _sorted_options(counts), by_workload, query.phase)
+        return Matching(
+            sum(count for _, count in counts.pop("")), _sorted_options(counts), by_workload, query.phase
+        )
     columns = [RUNS.c[name] for name in GROUPED]
     statement = select(*columns, func.count()).where(*where_clauses(query, is_scan=True)).group_by(*columns)
     groups = connection.execute(statement).all()
@@ -118,7 +123,9 @@ def count_matching(connection: Connection, query: RunQuery) -> Matching:
         totals[name] = Counter()
         for value, count in zip(values, sizes, strict=True):
             totals[name][value] += count
-    options = {name: [(str(value), n) for value, n in totals[name].items() if value is not None] for name in names}
+    options = {
+        name: [(str(value), n) for value, n in totals[name].items() if value is not None] for name in names
+    }
     for name in filter(partial(_narrows, query), names):
         options[name] = _options_without(connection, query, name)
     return Matching(sum(sizes), _sorted_options(options), dict(totals["workload"]), query.phase)
@@ -210,7 +217,8 @@ def where_clauses(query: RunQuery, *, is_scan: bool = False) -> list[ColumnEleme
     if query.phase not in {"", "any"}:
         clauses.append(RUNS.c.phase == query.phase)
     if query.origin:
-        clauses.append(_scanned("source") == "" if query.origin == "published" else _scanned("source") != "")
+        source = _scanned("source")
+        clauses.append(source.is_(None) if query.origin == "published" else source.is_not(None))
     for name in TEXT_FILTERS:
         if values := getattr(query, name):
             clauses.append((RUNS.c[name] if name == "model" else of(name)).in_(values))
@@ -223,10 +231,24 @@ def where_clauses(query: RunQuery, *, is_scan: bool = False) -> list[ColumnEleme
     return clauses + [RUNS.c.searched.contains(word, autoescape=True) for word in words]
 
 
-def _scanned(name: str) -> ColumnElement[Any]:
-    """Return a column as an expression that no index has: SQLite reads it in `ix_runs_groups` then."""
-    column = RUNS.c[name]
-    return func.coalesce(column, literal("" if column.type.python_type is str else 0))
+class _scanned(FunctionElement[Any]):  # noqa: N801  as other functions of SQL
+    """A column that SQLite reads in `ix_runs_groups`, and looks up in no other index."""
+
+    inherit_cache = True
+
+    def __init__(self, name: str) -> None:
+        super().__init__(RUNS.c[name])
+        self.type = RUNS.c[name].type
+
+
+@compiles(_scanned)
+def _plain(element: _scanned, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.clauses, **options)
+
+
+@compiles(_scanned, "sqlite")
+def _without_index(element: _scanned, compiler: SQLCompiler, **options: Any) -> str:
+    return f"+{compiler.process(element.clauses, **options)}"
 
 
 def _is_of_tables(query: RunQuery) -> bool:
@@ -338,7 +360,9 @@ def _parts(connection: Connection, query: RunQuery, workload: str) -> Iterator[S
         if workload:
             numbers = numbers.where(VALUES.c.workload == workload)
         if is_narrowed(query) or query.phase not in {"", "any"}:
-            numbers = numbers.where(exists().where(RUNS.c.id == VALUES.c.run, *where_clauses(query, is_scan=True)))
+            numbers = numbers.where(
+                exists().where(RUNS.c.id == VALUES.c.run, *where_clauses(query, is_scan=True))
+            )
         yield numbers.order_by(VALUES.c.value.desc() if is_falling else VALUES.c.value, VALUES.c.run)
     yield without.where(~exists().where(VALUES.c.run == RUNS.c.id, of_metric))
 
