@@ -244,7 +244,7 @@ def _first_paint_ms(port: int, times: int) -> float:
 
 
 def replaced_source(rows: int) -> tuple[int, float, int]:
-    """Return the rows of a board of one source, seconds to replace them all, and peak bytes of the process."""
+    """Return rows of a board of one source, seconds to replace them all, and peak bytes of the process."""
     start = multiprocessing.get_context("spawn")
     ours, child_pipe = start.Pipe()
     process = start.Process(target=_replace_source, args=(rows, child_pipe))
