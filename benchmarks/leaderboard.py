@@ -127,8 +127,8 @@ PUBLISHED = 300
 """Published runs of a board whose other rows were reported elsewhere."""
 _OF_COPY = 2600
 """Rows that a copy of the largest source has on a board, where repeats are one row."""
-_MODEL = {"model": "deepseek-ai/DeepSeek-R1"}
-_LENGTHS = {**_MODEL, "input_len": 1024, "output_len": 1024}
+_MODEL: dict[str, object] = {"model": "deepseek-ai/DeepSeek-R1"}
+_LENGTHS: dict[str, object] = {**_MODEL, "input_len": 1024, "output_len": 1024}
 QUESTIONS: dict[str, dict[str, object]] = {
     "first page": {},
     "phase training": {"phase": "training"},
@@ -230,7 +230,7 @@ def _first_paint_ms(port: int, times: int) -> float:
     from playwright.sync_api import sync_playwright
 
     entry = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-    paints = []
+    paints: list[float] = []
     with sync_playwright() as playwright:
         browser = launched(playwright)
         for number in range(times):

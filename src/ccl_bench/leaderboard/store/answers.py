@@ -251,7 +251,7 @@ def every_question(connection: Connection, fewest: int = 5) -> list[dict[str, An
     return [dict(zip(names, each, strict=True)) for each in questions]
 
 
-def _rows(connection: Connection, query: RunQuery) -> dict[str, Row[Any]]:
+def _rows(connection: Connection, query: RunQuery) -> dict[str, Row[*tuple[Any, ...]]]:
     """Return a few columns of the rows of a query, by identifier."""
     statement = select(*(RUNS.c[name] for name in _COLUMNS)).where(*where_clauses(query, is_scan=True))
     return {row[0]: row for row in connection.execute(statement).all()}
@@ -263,7 +263,7 @@ def _numbers(
     workloads: Sequence[str],
     *columns: Column[Any],
     most: int | None = None,
-) -> Iterator[Row[Any]]:
+) -> Iterator[Row[*tuple[Any, ...]]]:
     """Yield the run and some columns of the numbers of a metric in workloads, at most so many of each part.
 
     They are neighbours in an index: to look the number of each row up takes several times as long.
@@ -275,7 +275,7 @@ def _numbers(
 
 
 def _goals_with_rows(
-    connection: Connection, rows: Mapping[str, Row[Any]], workloads: Sequence[str], phase: str
+    connection: Connection, rows: Mapping[str, Row[*tuple[Any, ...]]], workloads: Sequence[str], phase: str
 ) -> dict[Goal, int]:
     """Return the goals of a phase that rows have numbers for, with how many; of a server one is enough."""
     counts = {}
@@ -298,7 +298,7 @@ def _chosen_goal(offered: dict[Goal, int], metric: str, phase: str) -> Goal | No
 
 
 def _candidates(
-    connection: Connection, rows: Mapping[str, Row[Any]], workloads: Sequence[str], metric: str
+    connection: Connection, rows: Mapping[str, Row[*tuple[Any, ...]]], workloads: Sequence[str], metric: str
 ) -> list[Candidate]:
     """Return the rows that have a number of a metric, sorted by identifier."""
     users = dict(map(tuple, _numbers(connection, INTERACTIVITY, workloads, VALUES.c.value)))
