@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.pages.links import Links
     from ccl_bench.leaderboard.store.answers import Candidate, Pair
     from ccl_bench.leaderboard.store.query import RunQuery
+    from ccl_bench.leaderboard.store.query_result import Matching
 
 Words = list[tuple[str, str]]
 """Text with the address that it links to, empty without one."""
@@ -112,9 +113,14 @@ class ShownAnswer:
     """Further questions with their address and number of rows."""
 
 
-def shown_answer(connection: Connection, query: RunQuery, to: Links) -> ShownAnswer | None:
-    """Return the answer to a query; None if there is nothing to answer with."""
-    found = answer(connection, query)
+def shown_answer(
+    connection: Connection, query: RunQuery, to: Links, matching: Matching | None = None
+) -> ShownAnswer | None:
+    """Return the answer to a query; None if there is nothing to answer with.
+
+    `matching` are the counts of the query, if the caller has them.
+    """
+    found = answer(connection, query, matching)
     if found is None or not found.points:
         return None
     asked = found.query
