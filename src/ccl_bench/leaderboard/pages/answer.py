@@ -140,7 +140,10 @@ def shown_answer(connection: Connection, query: RunQuery, to: Links) -> ShownAns
             (goal.title, to.table(query, matters=goal.metric, page=1), goal == result.goal)
             for goal in result.goals
         ],
-        [(_question_text(changes), to.question(question, **changes), rows) for changes, rows in result.others],
+        [
+            (_question_text(changes), to.question(question, **changes), rows)
+            for changes, rows in result.others
+        ],
     )
 
 

@@ -181,9 +181,7 @@ def _commonest_model(connection: Connection, query: RunQuery) -> str | None:
     if is_narrowed(query):
         where = where_clauses(query, is_scan=True)
         statement = select(RUNS.c.model).where(*where, RUNS.c.model.is_not(None)).group_by(RUNS.c.model)
-        return connection.execute(
-            statement.order_by(func.count().desc(), RUNS.c.model).limit(1)
-        ).scalar()
+        return connection.execute(statement.order_by(func.count().desc(), RUNS.c.model).limit(1)).scalar()
     return next((model for model, _ in _commonest_models(connection, query, 1)), None)
 
 

@@ -116,7 +116,9 @@ def count_matching(connection: Connection, query: RunQuery) -> Matching:
         totals[name] = Counter()
         for value, count in zip(values, sizes, strict=True):
             totals[name][value] += count
-    options = {name: [(str(value), n) for value, n in totals[name].items() if value is not None] for name in names}
+    options = {
+        name: [(str(value), n) for value, n in totals[name].items() if value is not None] for name in names
+    }
     for name in filter(partial(_narrows, query), names):
         options[name] = _options_without(connection, query, name)
     return Matching(sum(sizes), _sorted_options(options), dict(totals["workload"]))
@@ -203,7 +205,9 @@ def where_clauses(query: RunQuery, *, is_scan: bool = False) -> list[ColumnEleme
 
     def of(name: str) -> ColumnElement[Any]:
         column = RUNS.c[name]
-        return func.coalesce(column, literal("" if column.type.python_type is str else 0)) if is_scan else column
+        return (
+            func.coalesce(column, literal("" if column.type.python_type is str else 0)) if is_scan else column
+        )
 
     clauses = [RUNS.c.is_listed == int(_is_of_tables(query))]
     if query.state:
@@ -334,7 +338,9 @@ def _parts(connection: Connection, query: RunQuery, workload: str) -> Iterator[S
         if workload:
             numbers = numbers.where(VALUES.c.workload == workload)
         if is_narrowed(query) or query.phase not in {"", "any"}:
-            numbers = numbers.where(exists().where(RUNS.c.id == VALUES.c.run, *where_clauses(query, is_scan=True)))
+            numbers = numbers.where(
+                exists().where(RUNS.c.id == VALUES.c.run, *where_clauses(query, is_scan=True))
+            )
         yield numbers.order_by(VALUES.c.value.desc() if is_falling else VALUES.c.value, VALUES.c.run)
     yield without.where(~exists().where(VALUES.c.run == RUNS.c.id, of_metric))
 

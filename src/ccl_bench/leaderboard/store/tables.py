@@ -65,7 +65,9 @@ RUNS = Table(
     Index(None, "source"),
     # All that filters and a search read, in the order of their counts. An entry of PostgreSQL holds 2,700 bytes
     # at most, less than the texts of a card may have.
-    Index("ix_runs_groups", "is_listed", *GROUPED, "state", "source", "curve", "id", "searched").ddl_if(dialect="sqlite"),
+    Index("ix_runs_groups", "is_listed", *GROUPED, "state", "source", "curve", "id", "searched").ddl_if(
+        dialect="sqlite"
+    ),
     # What the headings of the table sort by.
     *(
         Index(None, "is_listed", name, "id")
