@@ -24,15 +24,17 @@ import polars as pl
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "leaderboard")]
 
+from browsers import launched  # noqa: E402
 from databases import create_database, postgresql  # noqa: E402
 from leaderboard_bundles import WORKLOADS, many, written  # noqa: E402
 from leaderboard_rows import filled  # noqa: E402
 
 from ccl_bench.base.text import counted  # noqa: E402
 from ccl_bench.leaderboard.publishing.settings import FILE as SETTINGS  # noqa: E402
-from ccl_bench.leaderboard.reported.observations import NUMBER, Reported, packaged  # noqa: E402
+from ccl_bench.leaderboard.reported.observations import NUMBER, Reported, packaged, write_reported  # noqa: E402
 from ccl_bench.leaderboard.store import Store, new_event, open_store  # noqa: E402
 from ccl_bench.leaderboard.store.query import default_columns  # noqa: E402
+from ccl_bench.leaderboard.store.store import REPORTED  # noqa: E402
 from ccl_bench.leaderboard.web.server import listening, run_server  # noqa: E402
 
 if TYPE_CHECKING:
@@ -123,8 +125,10 @@ def cpu_of_publishing(server: str | None, runs: int, workloads: int) -> float:
 
 PUBLISHED = 300
 """Published runs of a board whose other rows were reported elsewhere."""
-_MODEL = {"model": "deepseek-ai/DeepSeek-R1"}
-_LENGTHS = {**_MODEL, "input_len": 1024, "output_len": 1024}
+_OF_COPY = 2600
+"""Rows that a copy of the largest source has on a board, where repeats are one row."""
+_MODEL: dict[str, object] = {"model": "deepseek-ai/DeepSeek-R1"}
+_LENGTHS: dict[str, object] = {**_MODEL, "input_len": 1024, "output_len": 1024}
 QUESTIONS: dict[str, dict[str, object]] = {
     "first page": {},
     "phase training": {"phase": "training"},
@@ -153,7 +157,14 @@ QUESTIONS: dict[str, dict[str, object]] = {
     **{f"filter, sort {name}": {**_MODEL, "sort": name} for name in ("interactivity", "TTFT")},
     **{
         f"sort {name}": {"sort": name}
-        for name in ("submitted_at", "model", "hardware", "device_count", "framework", "communication_library")
+        for name in (
+            "submitted_at",
+            "model",
+            "hardware",
+            "device_count",
+            "framework",
+            "communication_library",
+        )
     },
     "page 100": {"page": 100},
 }
@@ -172,7 +183,9 @@ def reported_elsewhere(copies: int, seed: int = 7) -> Iterator[Reported]:
         draw = random.Random(seed + copy)
         factor = pl.Series([draw.uniform(0.8, 1.2) for _ in range(largest.rows.height)])
         version = pl.col("framework.version") + f".post{copy}"
-        yield Reported(source, largest.rows.with_columns(version, *(pl.col(each) * factor for each in numbers)))
+        yield Reported(
+            source, largest.rows.with_columns(version, *(pl.col(each) * factor for each in numbers))
+        )
 
 
 def fill_board(store: Store, rows: int) -> None:
@@ -195,8 +208,11 @@ class Asked:
     """Of the server, without PostgreSQL."""
 
 
-def asked_of_board(server: str | None, rows: int, times: int = 7) -> tuple[int, dict[str, Asked]]:
-    """Return the rows of a board, and the times of `QUESTIONS`, of one reader without any kept answer."""
+def asked_of_board(server: str | None, rows: int, times: int = 9) -> tuple[int, dict[str, Asked], float]:
+    """Return the rows of a board, the times of `QUESTIONS` for one reader, and the first paint of `/` in ms.
+
+    No answer is kept before it is asked for; the first paint is the median of pages in a new browser.
+    """
     database = create_database(server, "benchmark_board") if server else None
     with tempfile.TemporaryDirectory() as data:
         store = open_store(Path(data), database)
@@ -205,8 +221,53 @@ def asked_of_board(server: str | None, rows: int, times: int = 7) -> tuple[int, 
         count = store.count
         store.engine.dispose()
         with _serving(Path(data), database) as (port, process):
-            asyncio.run(_under_load(port, iter([("/workloads", False)]), 1))  # the program's own first use
-            return count, {name: _asked(port, process, query, times) for name, query in QUESTIONS.items()}
+            paint_ms = _first_paint_ms(port, times)
+            asked = {name: _asked(port, process, query, times) for name, query in QUESTIONS.items()}
+    return count, asked, paint_ms
+
+
+def _first_paint_ms(port: int, times: int) -> float:
+    from playwright.sync_api import sync_playwright
+
+    entry = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+    paints: list[float] = []
+    with sync_playwright() as playwright:
+        browser = launched(playwright)
+        for number in range(times):
+            with browser.new_context() as context:
+                page = context.new_page()
+                page.goto(f"http://127.0.0.1:{port}/?n=paint{number}")
+                page.wait_for_function(entry)
+                paints.append(page.evaluate(entry))
+        browser.close()
+    return statistics.median(paints)
+
+
+def replaced_source(rows: int) -> tuple[int, float, int]:
+    """Return rows of a board of one source, seconds to replace them all, and peak bytes of the process."""
+    start = multiprocessing.get_context("spawn")
+    ours, child_pipe = start.Pipe()
+    process = start.Process(target=_replace_source, args=(rows, child_pipe))
+    process.start()
+    figures: tuple[int, float, int] = ours.recv()
+    process.join()
+    return figures
+
+
+def _replace_source(rows: int, pipe: Connection) -> None:
+    first, *copies = (each for each in reported_elsewhere(rows // _OF_COPY) if len(each.source.numbers) == 2)
+    together = pl.concat([each.rows for each in (first, *copies)])
+    numbers = [column for column in together.columns if column.startswith(NUMBER)]
+    with tempfile.TemporaryDirectory() as data:
+        store = open_store(Path(data), None)
+        store.add_reported(Reported(first.source, together))
+        changed = together.with_columns(pl.col(numbers) * 1.01)
+        write_reported(
+            Path(data) / REPORTED / f"{first.source.name}.parquet", Reported(first.source, changed)
+        )
+        begin = time.perf_counter()
+        store.catch_up()
+        pipe.send((store.count, time.perf_counter() - begin, _peak_bytes(os.getpid())))
 
 
 def _asked(port: int, process: int, query: dict[str, object], times: int) -> Asked:
@@ -346,6 +407,25 @@ def growth(server: str | None) -> dict[str, float]:
     return cpu_ms
 
 
+def print_board(rows: int) -> None:
+    """Print what each question costs on each kind of database, first paints, and the import of a source."""
+    columns = []
+    with databases() as servers:
+        for kind, server in servers.items():
+            count, asked, paint_ms = asked_of_board(server, rows)
+            print(f"{kind}: {count:,} rows, first paint of / after {paint_ms:.0f} ms", flush=True)
+            columns.append(asked)
+        print(f"{'':34}" + "".join(f"{kind:>10} {'slowest':>8} {'CPU ms':>7}" for kind in servers))
+    for name in QUESTIONS:
+        cells = (
+            f"{each[name].median_ms:10.0f} {each[name].slowest_ms:8.0f} {each[name].cpu_ms:7.0f}"
+            for each in columns
+        )
+        print(f"{name:34}" + "".join(cells))
+    count, seconds, peak = replaced_source(rows)
+    print(f"a source of {count:,} rows is replaced in {seconds:.0f} s, with {peak / 1e6:.0f} MB at most")
+
+
 def main() -> None:
     """Print a row for each database and number of runs."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -353,11 +433,17 @@ def main() -> None:
     parser.add_argument(
         "--growth", action="store_true", help="only print what one page and one run cost, of SQLite"
     )
+    parser.add_argument(
+        "--board", type=int, metavar="ROWS", help="only print how fast a board of rows reported elsewhere is"
+    )
     parser.add_argument("--requests", type=int, default=20_000, help="requests (default: 20000)")
     options = parser.parse_args()
     if options.growth:
         for what, ms in growth(None).items():
             print(f"{what}: {ms:.1f} ms", flush=True)
+        return
+    if options.board:
+        print_board(options.board)
         return
     print(f"{options.requests:,} requests over {CONNECTIONS} connections, one of {NEW_EVERY} a new question")
     print(HEAD)

@@ -87,6 +87,7 @@ WRITTEN = {
     "Publish": {
         "Publishing a run": "publishing.md",
         "The leaderboard": "leaderboard.md",
+        "Rows that others reported": "importing.md",
         "A board without a server": "federation.md",
     },
     "What numbers mean": {

@@ -39,6 +39,7 @@ PLACEHOLDER = re.compile(r"\b(?:RUN|NAME|FILE|N|PATH|DIR|my-run)\b")
 FOREIGN_OPTIONS = {"--backend", "--cuda-graph-trace", "--help", "--version"} | {
     "--gpu-metrics-devices",  # nsys
     "--growth",  # benchmarks/leaderboard.py
+    "--board",  # and so is this
     "--nic-metrics",  # nsys
     "--output-format",  # rocprofv3
     *("--hip-trace", "--kernel-trace", "--rccl-trace"),  # rocprofv3

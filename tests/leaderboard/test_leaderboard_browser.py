@@ -33,9 +33,10 @@ ROWS = 800
 TRAINING = 4
 """A seed with which more runs are of training, which is then shown first."""
 PHONE = 390
-QUESTIONS = 12
-"""The most that the table asks: phases, count, groups and runs of at most three of them, in order and without
-what is sorted by, their columns, numbers, choices of the filters, names of the metrics."""
+QUESTIONS = 26
+"""The most that the page asks. Twelve are of the table: phases, count, groups and runs of at most three of
+them, in order and without what is sorted by, columns, numbers, choices of the filters, names of the metrics.
+The others are of the answer: what matters, model, lengths, workload, its rows, further questions."""
 
 REAL = Made(
     name="real", values={"throughput_tokens_sec": 1e7, "mfu": 55.0, "iteration_wall_clock_time": 0.5}, day=400

@@ -21,6 +21,7 @@ from ccl_bench.leaderboard.publishing.moderation import OPERATOR, withdraw
 from ccl_bench.leaderboard.publishing.publications import reconcile
 from ccl_bench.leaderboard.publishing.settings import Settings
 from ccl_bench.leaderboard.publishing.tokens import authenticate
+from ccl_bench.leaderboard.reported.observations import packaged, read_reported
 from ccl_bench.leaderboard.store import open_store
 
 if TYPE_CHECKING:
@@ -108,6 +109,15 @@ def test_a_copy_of_a_directory_in_which_somebody_writes_is_whole(
     )
     shutil.rmtree(board.data)
     _check_restored(copy, None, head, before, token)
+
+
+def test_a_copy_has_the_rows_that_others_reported(opened: Callable[..., Leaderboard], tmp_path: Path) -> None:
+    board = opened()
+    reported = packaged()[1]
+    assert board.store.add_reported(reported) == reported.rows.height == 102
+    assert invoke(["ccl-bench", "backup", str(board.data), "-o", str(tmp_path / "copy")]).returncode == 0
+    copied = tmp_path / "copy" / "reported" / "ccl-bench-2026.parquet"
+    assert read_reported(copied).rows.equals(reported.rows)
 
 
 def test_a_copy_replaces_nothing(opened: Callable[..., Leaderboard], tmp_path: Path) -> None:

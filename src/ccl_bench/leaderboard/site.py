@@ -247,8 +247,8 @@ class _SiteWriter:
                 runs = query_result.runs_of_workload(connection, workload["key"])
                 draw = partial(workload_page, workload, runs, below)
                 self._page(top.workload(workload["key"]), draw, below)
-            for asked, name in top.questions.items():
-                draw = partial(question_page, connection, RunQuery.model_validate(dict(asked)), below)
+            for question, name in top.questions.items():
+                draw = partial(question_page, connection, RunQuery.model_validate(dict(question)), below)
                 self._page(name, draw, below)
             for source, rows in query_result.list_sources(connection):
                 self._write(top.source(source.name), source_page(source, rows, below))

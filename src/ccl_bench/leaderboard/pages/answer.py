@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.pages.links import Links
     from ccl_bench.leaderboard.store.answers import Candidate, Pair
     from ccl_bench.leaderboard.store.query import RunQuery
+    from ccl_bench.leaderboard.store.query_result import Matching
 
 Words = list[tuple[str, str]]
 """Text with the address that it links to, empty without one."""
@@ -54,7 +55,7 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """The line of a system, with its name at the right end: colours alone do not tell systems apart."""
+    """The line of a system, with its name at the right end: colours alone do not distinguish systems."""
 
     colour: int
     path: str
@@ -112,35 +113,43 @@ class ShownAnswer:
     """Further questions with their address and number of rows."""
 
 
-def shown_answer(connection: Connection, query: RunQuery, to: Links) -> ShownAnswer | None:
-    """Return the answer to a query; None if there is nothing to answer with."""
-    found = answer(connection, query)
-    if found is None or not found.points:
+def shown_answer(
+    connection: Connection, query: RunQuery, to: Links, matching: Matching | None = None
+) -> ShownAnswer | None:
+    """Return the answer to a query; None if there is nothing to answer with.
+
+    `matching` are the counts of the query, if the caller has them.
+    """
+    result = answer(connection, query, matching)
+    if result is None or not result.points:
         return None
-    asked = found.query
-    is_serving = bool(found.fronts)
+    question = result.query
+    is_serving = bool(result.fronts)
     return ShownAnswer(
-        found,
-        list(_sentence(found, to)),
-        _picture(connection, found) if is_serving else None,
-        [] if is_serving else _bars(connection, found),
-        [list(_pair(pair, found, to)) for pair in found.pairs],
+        result,
+        list(_sentence(result, to)),
+        _picture(connection, result) if is_serving else None,
+        [] if is_serving else _bars(connection, result),
+        [list(_pair(pair, result, to)) for pair in result.pairs],
         [
             (
                 f"{floor} tokens/s",
                 to.table(query, interactivity=float(floor), page=1),
-                asked.interactivity == floor,
+                question.interactivity == floor,
             )
             for floor in FLOORS
         ]
         if is_serving
         else [],
-        list(_by_floor(connection, found, to)) if is_serving else [],
+        list(_by_floor(connection, result, to)) if is_serving else [],
         [
-            (goal.title, to.table(query, matters=goal.metric, page=1), goal == found.goal)
-            for goal in found.goals
+            (goal.title, to.table(query, matters=goal.metric, page=1), goal == result.goal)
+            for goal in result.goals
         ],
-        [(_question_text(changes), to.question(asked, **changes), rows) for changes, rows in found.others],
+        [
+            (_question_text(changes), to.question(question, **changes), rows)
+            for changes, rows in result.others
+        ],
     )
 
 
@@ -151,11 +160,11 @@ def question_page(connection: Connection, query: RunQuery, to: Links) -> str:
     return render_page("question.html", f"{model}, {query.phase}", to, at="runs", shown_answer=shown)
 
 
-def _by_floor(connection: Connection, found: Answer, to: Links) -> Iterator[tuple[str, Words]]:
+def _by_floor(connection: Connection, result: Answer, to: Links) -> Iterator[tuple[str, Words]]:
     """Yield each least interactivity with the best row that reaches it."""
     best = {}
     for floor in FLOORS:
-        reaching = [each for each in found.points if (each.interactivity or 0.0) >= floor]
+        reaching = [each for each in result.points if (each.interactivity or 0.0) >= floor]
         if reaching:
             best[floor] = min(
                 reaching, key=lambda p: (p.value if p.better == "lower" else -p.value, p.run["id"])
@@ -175,45 +184,45 @@ def _short_name(model: str) -> str:
     return model.rpartition("/")[2]
 
 
-def _sentence(found: Answer, to: Links) -> Iterator[tuple[str, str]]:
+def _sentence(result: Answer, to: Links) -> Iterator[tuple[str, str]]:
     """Yield the answer in words; each part of the question leads to its rows, each number to its run."""
-    asked, goal = found.query, found.goal
+    question, goal = result.query, result.goal
     yield "For ", ""
-    if asked.model:
-        name = " or ".join(_short_name(model) for model in asked.model)
-        yield name, to.table(phase=asked.phase, model=asked.model)
+    if question.model:
+        name = " or ".join(_short_name(model) for model in question.model)
+        yield name, to.table(phase=question.phase, model=question.model)
     else:
         yield "these runs", ""
-    if found.workload:
-        key, label = found.workload
+    if result.workload:
+        key, label = result.workload
         words = [part for part in label.split(", ")[1:] if not part.startswith("data ")]
-        yield f", {', '.join(words)}" if asked.model else "", to.workload(key)
-    elif asked.input_len and asked.output_len:
+        yield f", {', '.join(words)}" if question.model else "", to.workload(key)
+    elif question.input_len and question.output_len:
         lengths: dict[str, Any] = {
-            "phase": asked.phase,
-            "model": asked.model,
-            "input_len": asked.input_len,
-            "output_len": asked.output_len,
+            "phase": question.phase,
+            "model": question.model,
+            "input_len": question.input_len,
+            "output_len": question.output_len,
         }
         yield ", ", ""
-        yield f"{asked.input_len:,} tokens in and {asked.output_len:,} out", to.table(**lengths)
-    if asked.interactivity:
-        yield f", at {amount(asked.interactivity)} tokens/s per user or more", ""
+        yield f"{question.input_len:,} tokens in and {question.output_len:,} out", to.table(**lengths)
+    if question.interactivity:
+        yield f", at {amount(question.interactivity)} tokens/s per user or more", ""
     yield f": {goal.words}", ""
-    if not found.best:
+    if not result.best:
         yield ": no row reaches that.", ""
         return
-    first = found.best[0]
+    first = result.best[0]
     yield ": ", ""
     yield from _described(first, to)
-    rest = found.best[1:4]
+    rest = result.best[1:4]
     for number, each in enumerate(rest):
-        without = found.best[number].run[found.by] or "unknown"
+        without = result.best[number].run[result.by] or "unknown"
         yield f"; without {without}: ", ""
         yield from _described(each, to)
     yield ".", ""
     if first.run["state"] == STATE:
-        measured = next((each for each in found.best if each.run["state"] == MEASURED), None)
+        measured = next((each for each in result.best if each.run["state"] == MEASURED), None)
         yield (
             " These numbers are reported elsewhere, not measured here"
             + ("; the best measured here: " if measured else "."),
@@ -241,14 +250,14 @@ def _described(each: Candidate, to: Links) -> Iterator[tuple[str, str]]:
     yield at, ""
 
 
-def _pair(pair: Pair, found: Answer, to: Links) -> Iterator[tuple[str, str]]:
+def _pair(pair: Pair, result: Answer, to: Links) -> Iterator[tuple[str, str]]:
     """Yield the comparison of two libraries in words."""
     change = (pair.middle - 1) * 100
     is_less = change < 0
-    is_time = found.goal.one_work or found.goal.metric == "TTFT"
+    is_time = result.goal.one_work or result.goal.metric == "TTFT"
     more = ("shorter" if is_less else "longer") if is_time else ("lower" if is_less else "higher")
     low, high = (min(pair.ratios) - 1) * 100, (max(pair.ratios) - 1) * 100
-    yield f"{pair.second} against {pair.first}: {found.goal.title} {abs(change):.1f} % {more}", ""
+    yield f"{pair.second} against {pair.first}: {result.goal.title} {abs(change):.1f} % {more}", ""
     count = len(pair.ratios)
     yield (
         (
@@ -270,11 +279,11 @@ _NAME = 90
 """Room for the name of a system right of its line."""
 
 
-def _picture(connection: Connection, found: Answer) -> Picture | None:
-    points = [each for each in found.points if each.interactivity and each.value > 0]
+def _picture(connection: Connection, result: Answer) -> Picture | None:
+    points = [each for each in result.points if each.interactivity and each.value > 0]
     if not points:
         return None
-    hollow = found.hollow
+    hollow = result.hollow
     xs = [each.interactivity or 1.0 for each in points]
     ys = [*(each.value for each in points), *(each.value for each in hollow)]
     across, up = log_ticks(min(xs), max(xs)), log_ticks(min(ys), max(ys))
@@ -285,9 +294,9 @@ def _picture(connection: Connection, found: Answer) -> Picture | None:
     def y_of(value: float) -> float:
         return round(_BOTTOM - _share(value, up) * (_BOTTOM - _TOP), 1)
 
-    leading = sorted(found.fronts, key=lambda name: -max(p.value for p in found.fronts[name]))
+    leading = sorted(result.fronts, key=lambda name: -max(p.value for p in result.fronts[name]))
     colours = {name: min(number, _SYSTEMS) for number, name in enumerate(leading, start=1)}
-    on_front = {id(p) for front in found.fronts.values() for p in front}
+    on_front = {id(p) for front in result.fronts.values() for p in front}
     others = [p for p in points if id(p) not in on_front]
     step = max(1, -(-len(others) // _OTHER_POINTS))
     drawn = [*others[::step], *(p for p in points if id(p) in on_front)]
@@ -317,15 +326,15 @@ def _picture(connection: Connection, found: Answer) -> Picture | None:
         for h in hollow
     ]
     lines = []
-    for name, front in found.fronts.items():
+    for name, front in result.fronts.items():
         places = sorted((x_of(p.interactivity or 1.0), y_of(p.value)) for p in front)
         path = "M" + " L".join(f"{x},{y}" for x, y in places) if len(places) > 1 else ""
         x, y = places[-1]
         is_inside = x + _NAME < _RIGHT
         beside = (round(x + 8, 1), round(y + 4, 1), "start") if is_inside else (x, round(y - 9, 1), "end")
         lines.append(Front(colours[name], path, name, *beside))
-    asked = found.query.interactivity
-    floor = x_of(asked) if asked and across[0] <= asked <= across[-1] else None
+    least = result.query.interactivity
+    floor = x_of(least) if least and across[0] <= least <= across[-1] else None
     return Picture(
         _WIDTH,
         _HEIGHT,
@@ -335,8 +344,8 @@ def _picture(connection: Connection, found: Answer) -> Picture | None:
         [(x_of(tick), amount(tick)) for tick in across],
         [(y_of(tick), amount(tick)) for tick in up],
         floor,
-        ("tokens/s per user", found.goal.title),
-        f"{found.goal.title} against tokens/s per user: {counted(len(points), 'point')} of "
+        ("tokens/s per user", result.goal.title),
+        f"{result.goal.title} against tokens/s per user: {counted(len(points), 'point')} of "
         f"{', '.join(leading)}",
     )
 
@@ -360,9 +369,9 @@ def _share(value: float, ticks: Sequence[float]) -> float:
     return math.log(value / ticks[0]) / math.log(ticks[-1] / ticks[0])
 
 
-def _bars(connection: Connection, found: Answer) -> list[Bar]:
+def _bars(connection: Connection, result: Answer) -> list[Bar]:
     """Return bars of the best rows, one for each configuration."""
-    ordered = sorted(found.points, key=lambda p: (p.value if p.better == "lower" else -p.value, p.run["id"]))
+    ordered = sorted(result.points, key=lambda p: (p.value if p.better == "lower" else -p.value, p.run["id"]))
     shown = ordered[:_BARS]
     describe(connection, shown)
     longest = max((p.value for p in shown), default=1.0) or 1.0

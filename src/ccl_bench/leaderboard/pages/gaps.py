@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 def gaps_page(connection: Connection, to: Links) -> str:
     """Return the page."""
-    found = coverage(connection)
-    groups = [(SETS[name], list(group)) for name, group in groupby(found, key=lambda each: each.workload.set)]
-    with_rows = sum(bool(each.rows) for each in found)
+    workloads = coverage(connection)
+    groups = [
+        (SETS[name], list(group)) for name, group in groupby(workloads, key=lambda each: each.workload.set)
+    ]
+    with_rows = sum(bool(each.rows) for each in workloads)
     return render_page(
-        "gaps.html", "Gaps", to, at="gaps", groups=groups, total=len(found), with_rows=with_rows
+        "gaps.html", "Gaps", to, at="gaps", groups=groups, total=len(workloads), with_rows=with_rows
     )

@@ -151,9 +151,9 @@ class SiteLinks(Links):
 
     def question(self, query: RunQuery, **changes: Any) -> str:
         """Return the page that answers a question, or the table that a script filters."""
-        asked = query.model_copy(update=changes)
-        key = {"phase": asked.phase, "model": asked.model[0] if len(asked.model) == 1 else None}
-        lengths = {"input_len": asked.input_len, "output_len": asked.output_len}
+        changed = query.model_copy(update=changes)
+        key = {"phase": changed.phase, "model": changed.model[0] if len(changed.model) == 1 else None}
+        lengths = {"input_len": changed.input_len, "output_len": changed.output_len}
         page = self.questions.get(tuple(sorted((key | lengths).items())))
         return f"{self.up}{page}" if page else self.table(query, page=1, **changes)
 

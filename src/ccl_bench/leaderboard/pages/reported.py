@@ -44,7 +44,7 @@ class ReportedNumber:
 def reported_page(connection: Connection, listed: ListedRun, to: Links) -> str:
     """Return the page of a row."""
     run = listed.run
-    found = query_result.find_source(connection, run["source"])
+    source_rows = query_result.find_source(connection, run["source"])
     lengths = [f"{run[name]:,} {words}" for name, words in _LENGTHS.items() if run[name]]
     identity = {
         "hardware": hardware_text(run),
@@ -57,7 +57,7 @@ def reported_page(connection: Connection, listed: ListedRun, to: Links) -> str:
         "name in the source": run["name"],
         "date": run["submitted_at"][:10],
     }
-    source = found[0] if found else None
+    source = source_rows[0] if source_rows else None
     return render_page(
         "reported.html",
         f"{run['model']} on {hardware_text(run) or 'unknown hardware'}",

@@ -99,7 +99,7 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
         to,
         at="runs",
         query=full_query,
-        shown_answer=shown_answer(connection, query, to) if page == 1 else None,
+        shown_answer=shown_answer(connection, query, to, matching) if page == 1 else None,
         headings=[[_column(full_query, to, *each) for each in heading.items()] for heading in HEADINGS],
         columns=[_metric_column(connection, full_query, to, name) for name in columns],
         groups=list(group_rows(result, full_query, columns)),

@@ -20,8 +20,8 @@ def metric_title(name: str) -> str:
     """Return the title of a metric; for one that others defined, its name in words, and who did."""
     if name in board_numbers():
         return board_numbers()[name]["title"]
-    source, _, own = name.rpartition(".")
-    words = own.replace("_", " ")
+    source, _, local = name.rpartition(".")
+    words = local.replace("_", " ")
     title = metric_titles().get(name) or words[:1].upper() + words[1:]
     return f"{title} ({source})" if source else title
 

@@ -17,12 +17,12 @@ from sqlalchemy import func, select
 from ccl_bench.analysis.serving.curves import interpolated, pareto_front
 from ccl_bench.base.text import encode_json, json_decoder
 from ccl_bench.leaderboard.store.columns import AXES
-from ccl_bench.leaderboard.store.query_result import is_narrowed, where_clauses
+from ccl_bench.leaderboard.store.query_result import Matching, is_narrowed, where_clauses
 from ccl_bench.leaderboard.store.rows import is_listed
 from ccl_bench.leaderboard.store.tables import RUN_COUNTS, RUNS, VALUES, WORKLOADS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import Column, Connection, Row
     from sqlalchemy.sql.elements import ColumnElement
@@ -118,38 +118,47 @@ class Answer:
     """Further questions with their number of rows: changes of the query."""
 
 
-_COLUMNS = ("id", "state", "workload", "hardware", "communication_library", "curve")
+_COLUMNS = ("id", "workload", "hardware", "communication_library", "curve")
 """Columns that every candidate has: a question may have thousands."""
 _DESCRIBED = (
-    *("id", "submitted_at", "submitter", "name", "source", "variant"),
+    *("id", "state", "submitted_at", "submitter", "name", "source", "variant"),
     *("model", "precision", "batch_size", "seq_len", "input_len", "output_len", "concurrency"),
     *("device_count", "node_count", "framework", "framework_version", "communication_version", *AXES),
 )
 _AT_ONCE = 500
 """Rows that one statement names: a database takes a limited number of parameters."""
+_FIRST = 20
+"""Numbers among which one of a row of the question is looked for first."""
 _QUESTIONS = 12
 """Further questions that are offered."""
 
 
-def answer(connection: Connection, query: RunQuery) -> Answer | None:
+def answer(connection: Connection, query: RunQuery, matching: Matching | None = None) -> Answer | None:
     """Return the answer to a completed query; None if no row has a number that any goal asks for.
 
-    A query that names no model is answered for the one with the most rows, and says so.
+    A query that names no model is answered for the one with the most rows, and says so. `matching` are the
+    counts of the query, if the caller has them.
     """
     phase = query.phase if query.phase in {"training", "inference"} else _commonest_phase(connection)
     query = query.model_copy(update={"phase": phase})
-    if not query.model and not query.workload and (model := _commonest_model(connection, query)):
+    if not query.model and not query.workload and (model := _commonest_model(connection, query, matching)):
         query = query.model_copy(update={"model": [model]})
     others = _other_questions(connection, query)
     if phase == "inference" and query.input_len is None and query.output_len is None:
-        for input_len, output_len, _ in _commonest_lengths(connection, where_clauses(query, is_scan=True), 1):
-            query = query.model_copy(update={"input_len": input_len, "output_len": output_len})
+        if is_narrowed(query.model_copy(update={"model": []})):
+            for input_len, output_len, _ in _commonest_lengths(
+                connection, where_clauses(query, is_scan=True), 1
+            ):
+                query = query.model_copy(update={"input_len": input_len, "output_len": output_len})
+        elif others and others[0][0]["input_len"] is not None:
+            query = query.model_copy(update=others[0][0])
     rows = _rows(connection, query)
-    offered = _goals_with_rows(connection, rows, phase)
+    workloads = sorted({row[1] for row in rows.values()})
+    offered = _goals_with_rows(connection, rows, workloads, phase)
     goal = _chosen_goal(offered, query.matters, phase)
     if goal is None:
         return None
-    points = _candidates(connection, rows, goal.metric)
+    points = _candidates(connection, rows, workloads, goal.metric)
     pairs = _pairs(connection, points)
     workload = None
     if goal.one_work and points:
@@ -181,12 +190,14 @@ def _commonest_phase(connection: Connection) -> str:
     return connection.execute(statement.order_by(counts["count"].desc()).limit(1)).scalar() or "training"
 
 
-def _commonest_model(connection: Connection, query: RunQuery) -> str | None:
-    if is_narrowed(query):
+def _commonest_model(connection: Connection, query: RunQuery, matching: Matching | None) -> str | None:
+    if matching is None or matching.phase != query.phase:
         where = where_clauses(query, is_scan=True)
-        statement = select(RUNS.c.model).where(*where, RUNS.c.model.is_not(None)).group_by(RUNS.c.model)
-        return connection.execute(statement.order_by(func.count().desc(), RUNS.c.model).limit(1)).scalar()
-    return next((model for model, _ in _commonest_models(connection, query, 1)), None)
+        statement = select(RUNS.c.model, func.count()).where(*where, RUNS.c.model.is_not(None))
+        models = [(row[0], row[1]) for row in connection.execute(statement.group_by(RUNS.c.model))]
+    else:
+        models = matching.options["model"]
+    return min(models, key=lambda each: (-each[1], each[0]), default=("", 0))[0] or None
 
 
 def _commonest_models(connection: Connection, query: RunQuery, most: int) -> list[tuple[str, int]]:
@@ -244,35 +255,40 @@ def every_question(connection: Connection, fewest: int = 5) -> list[dict[str, An
     return [dict(zip(names, each, strict=True)) for each in questions]
 
 
-def _rows(connection: Connection, query: RunQuery) -> dict[str, dict[str, Any]]:
-    """Return the rows of a query by identifier, sorted, with a few columns."""
+def _rows(connection: Connection, query: RunQuery) -> dict[str, Row[*tuple[Any, ...]]]:
+    """Return a few columns of the rows of a query, by identifier."""
     statement = select(*(RUNS.c[name] for name in _COLUMNS)).where(*where_clauses(query, is_scan=True))
-    ordered = sorted(connection.execute(statement).all(), key=itemgetter(0))
-    return {row[0]: dict(zip(_COLUMNS, row, strict=True)) for row in ordered}
+    return {row[0]: row for row in connection.execute(statement).all()}
 
 
 def _numbers(
-    connection: Connection, metric: str, rows: dict[str, dict[str, Any]], *columns: Column[Any]
-) -> Iterator[Row[Any]]:
-    """Yield the run and some columns of each number of a metric in the workloads of rows.
+    connection: Connection,
+    metric: str,
+    workloads: Sequence[str],
+    *columns: Column[Any],
+    most: int | None = None,
+) -> Iterator[Row[*tuple[Any, ...]]]:
+    """Yield the run and some columns of the numbers of a metric in workloads, at most so many of each part.
 
     They are neighbours in an index: to look the number of each row up takes several times as long.
     """
-    workloads = sorted({row["workload"] for row in rows.values()})
     for start in range(0, len(workloads), _AT_ONCE):
         is_of_rows = VALUES.c.workload.in_(workloads[start : start + _AT_ONCE])
-        yield from connection.execute(
-            select(VALUES.c.run, *columns).where(is_of_rows, VALUES.c.metric == metric)
-        )
+        statement = select(VALUES.c.run, *columns).where(is_of_rows, VALUES.c.metric == metric).limit(most)
+        yield from connection.execute(statement).all()
 
 
-def _goals_with_rows(connection: Connection, rows: dict[str, dict[str, Any]], phase: str) -> dict[Goal, int]:
-    """Return the goals of a phase that rows have numbers for, with how many."""
-    counts = {
-        goal: sum(number[0] in rows for number in _numbers(connection, goal.metric, rows))
-        for goal in goals()
-        if goal.phase == phase
-    }
+def _goals_with_rows(
+    connection: Connection, rows: Mapping[str, Row[*tuple[Any, ...]]], workloads: Sequence[str], phase: str
+) -> dict[Goal, int]:
+    """Return the goals of a phase that rows have numbers for, with how many; of a server one is enough."""
+    counts = {}
+    for goal in goals():
+        if goal.phase == phase:
+            metric, count = goal.metric, 0
+            if phase == "inference":
+                count = sum(run in rows for (run,) in _numbers(connection, metric, workloads, most=_FIRST))
+            counts[goal] = count or sum(run in rows for (run,) in _numbers(connection, metric, workloads))
     return {goal: count for goal, count in counts.items() if count}
 
 
@@ -285,14 +301,17 @@ def _chosen_goal(offered: dict[Goal, int], metric: str, phase: str) -> Goal | No
     return max(offered, key=lambda goal: offered[goal], default=None)
 
 
-def _candidates(connection: Connection, rows: dict[str, dict[str, Any]], metric: str) -> list[Candidate]:
-    users = dict(map(tuple, _numbers(connection, INTERACTIVITY, rows, VALUES.c.value)))
+def _candidates(
+    connection: Connection, rows: Mapping[str, Row[*tuple[Any, ...]]], workloads: Sequence[str], metric: str
+) -> list[Candidate]:
+    """Return the rows that have a number of a metric, sorted by identifier."""
+    users = dict(map(tuple, _numbers(connection, INTERACTIVITY, workloads, VALUES.c.value)))
     columns = (VALUES.c.value, VALUES.c.unit, VALUES.c.better, VALUES.c.errors)
-    numbers = {row[0]: row for row in _numbers(connection, metric, rows, *columns)}
+    numbers = sorted(_numbers(connection, metric, workloads, *columns), key=itemgetter(0))
     return [
-        Candidate(row, number.value, number.unit, number.better, users.get(run))
-        for run, row in rows.items()
-        if (number := numbers.get(run)) and not number.errors
+        Candidate(dict(zip(_COLUMNS, rows[run], strict=True)), value, unit, better, users.get(run))
+        for run, value, unit, better, errors in numbers
+        if run in rows and not errors
     ]
 
 

@@ -10,7 +10,9 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import String, and_, case, cast, exists, func, literal, select
+from sqlalchemy import String, and_, case, cast, exists, func, select
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 
 from ccl_bench.base.text import csv_lines
 from ccl_bench.leaderboard.bundle.format import LISTED, SHOWN
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from sqlalchemy import Column, Connection, Engine, Select
+    from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.sql.elements import ColumnElement
 
     from ccl_bench.leaderboard.reported.observations import Source
@@ -95,6 +98,8 @@ class Matching:
     options: dict[str, list[tuple[str, int]]]
     """Options of each filter; each with its number of runs."""
     by_workload: dict[str, int]
+    phase: str
+    """Phase of the query."""
 
 
 def count_matching(connection: Connection, query: RunQuery) -> Matching:
@@ -106,7 +111,9 @@ def count_matching(connection: Connection, query: RunQuery) -> Matching:
     if not is_narrowed(query):
         counts = _counts(connection, query, "", *names, "workload")
         by_workload = dict(counts.pop("workload"))
-        return Matching(sum(count for _, count in counts.pop("")), _sorted_options(counts), by_workload)
+        return Matching(
+            sum(count for _, count in counts.pop("")), _sorted_options(counts), by_workload, query.phase
+        )
     columns = [RUNS.c[name] for name in GROUPED]
     statement = select(*columns, func.count()).where(*where_clauses(query, is_scan=True)).group_by(*columns)
     groups = connection.execute(statement).all()
@@ -121,7 +128,7 @@ def count_matching(connection: Connection, query: RunQuery) -> Matching:
     }
     for name in filter(partial(_narrows, query), names):
         options[name] = _options_without(connection, query, name)
-    return Matching(sum(sizes), _sorted_options(options), dict(totals["workload"]))
+    return Matching(sum(sizes), _sorted_options(options), dict(totals["workload"]), query.phase)
 
 
 def _options_without(connection: Connection, query: RunQuery, name: str) -> list[tuple[str, int]]:
@@ -129,10 +136,10 @@ def _options_without(connection: Connection, query: RunQuery, name: str) -> list
     rest = query.model_copy(update={name: [] if name in TEXT_FILTERS else None})
     if not is_narrowed(rest):
         return _counts(connection, rest, name)[name]
-    value = RUNS.c[name]
-    where = where_clauses(rest, is_scan=True)
-    statement = select(cast(value, String), func.count()).where(*where, value.is_not(None)).group_by(value)
-    return [(text, count) for text, count in connection.execute(statement)]
+    value = _scanned(name)
+    statement = select(cast(value, String), func.count()).where(*where_clauses(rest, is_scan=True))
+    rows = connection.execute(statement.where(RUNS.c[name].is_not(None)).group_by(value))
+    return [(text, count) for text, count in rows]
 
 
 def _sorted_options(options: dict[str, list[tuple[str, int]]]) -> dict[str, list[tuple[str, int]]]:
@@ -203,20 +210,15 @@ def where_clauses(query: RunQuery, *, is_scan: bool = False) -> list[ColumnEleme
     have SQLite take another index, or sort what is in order already.
     """
 
-    def of(name: str) -> ColumnElement[Any]:
-        column = RUNS.c[name]
-        return (
-            func.coalesce(column, literal("" if column.type.python_type is str else 0)) if is_scan else column
-        )
-
+    of = _scanned if is_scan else RUNS.c.__getitem__
     clauses = [RUNS.c.is_listed == int(_is_of_tables(query))]
     if query.state:
         clauses.append(of("state") == query.state)
     if query.phase not in {"", "any"}:
         clauses.append(RUNS.c.phase == query.phase)
     if query.origin:
-        source = func.coalesce(RUNS.c.source, literal(""))
-        clauses.append(source == "" if query.origin == "published" else source != "")
+        source = _scanned("source")
+        clauses.append(source.is_(None) if query.origin == "published" else source.is_not(None))
     for name in TEXT_FILTERS:
         if values := getattr(query, name):
             clauses.append((RUNS.c[name] if name == "model" else of(name)).in_(values))
@@ -227,6 +229,26 @@ def where_clauses(query: RunQuery, *, is_scan: bool = False) -> list[ColumnEleme
         clauses.append(RUNS.c.workload.startswith(query.workload, autoescape=True))
     words = query.q.lower().split()[:_MAX_SEARCH_WORDS]
     return clauses + [RUNS.c.searched.contains(word, autoescape=True) for word in words]
+
+
+class _scanned(FunctionElement[Any]):  # noqa: N801  as other functions of SQL
+    """A column that SQLite reads in `ix_runs_groups`, and looks up in no other index."""
+
+    inherit_cache = True
+
+    def __init__(self, name: str) -> None:
+        super().__init__(RUNS.c[name])
+        self.type = RUNS.c[name].type
+
+
+@compiles(_scanned)
+def _plain(element: _scanned, compiler: SQLCompiler, **options: Any) -> str:
+    return compiler.process(element.clauses, **options)
+
+
+@compiles(_scanned, "sqlite")
+def _without_index(element: _scanned, compiler: SQLCompiler, **options: Any) -> str:
+    return f"+{compiler.process(element.clauses, **options)}"
 
 
 def _is_of_tables(query: RunQuery) -> bool:

@@ -7,7 +7,7 @@ import json
 import math
 import struct
 from collections import Counter
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import BigInteger, Integer, bindparam, case, delete, exists, func, literal, select, update
@@ -85,9 +85,9 @@ def described_row(fields: Mapping[str, object], words: Iterable[object]) -> Row:
     row: Row = {}
     for column in CARD_COLUMNS:
         value = fields.get(column.field)
-        row[column.name] = _number(value) if column.type is int else _text(value)
+        row[column.name] = _number(value) if column.type is int else _short(_text(value))
     # Different spellings of one model or device share a filter: the catalog's name, where it knows one.
-    row["model"] = _model(fields)
+    row["model"] = _short(_model(fields))
     if row["hardware"] and len(names := devices.models(row["hardware"])) == 1:
         row["hardware"] = names[0]
     every = [row["hardware"], row["model"], *fields.values(), *words]
@@ -194,6 +194,14 @@ def single_line(text: str, longest: int = MAX_TEXT) -> str:
     return " ".join(plain(text).split())[:longest]
 
 
+_SHORT_BYTES = 360
+"""Of a text of a card: six of them are in one index, and PostgreSQL takes 2,700 bytes in an entry of one."""
+
+
+def _short(text: str | None) -> str | None:
+    return text.encode()[:_SHORT_BYTES].decode(errors="ignore") if text else text
+
+
 def _text(value: object) -> str | None:
     return None if value is None else single_line(str(value)) or None
 
@@ -207,10 +215,16 @@ def _number(value: object) -> int | None:
 def _model(fields: Mapping[str, object]) -> str | None:
     """Return the catalog's name of a public model, else the name as written."""
     stated_model = _text(fields.get("model.model_family"))
+    return _catalog_name(stated_model) if stated_model else None
+
+
+@lru_cache(maxsize=1000)
+def _catalog_name(name: str) -> str:
+    # To look for similar names of one that the catalog lacks takes a millisecond.
     try:
-        return models.model(stated_model).name if stated_model else None
+        return models.model(name).name
     except NotMeasurable:
-        return stated_model
+        return name
 
 
 def is_listed() -> ColumnElement[bool]:

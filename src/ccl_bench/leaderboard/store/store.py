@@ -6,7 +6,8 @@ import contextlib
 import os
 import shutil
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 from sqlalchemy import delete, func, insert, select, update
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from ccl_bench.engine import Progress
     from ccl_bench.leaderboard.reported.observations import Source
 
+_Any = TypeVar("_Any")
 _Rows = tuple[list[Row], list[Row]]
 """Rows of runs, and rows of their numbers."""
 FOLDER = "runs"
@@ -332,20 +334,33 @@ def _joined(earlier: Source, later: Source) -> Source:
 def replace_reported(connection: Connection, name: str, reported: Reported | None, stamp: str) -> None:
     """Replace the rows of a source; without observations, remove them. `stamp` is that of the file."""
     before = list(connection.execute(select(RUNS.c.id).where(RUNS.c.source == name)).scalars())
-    removed: _Rows = ([], [])
-    for start in range(0, len(before), _AT_ONCE):
-        runs, values = _forget(connection, before[start : start + _AT_ONCE])
-        removed[0].extend(runs)
-        removed[1].extend(values)
-    rows = [_ReadRun(*each, []) for each in reported_rows(reported)] if reported else []
-    added = _write(connection, rows)
-    change_counts(connection, added=added, removed=removed)
-    update_workloads(connection, {run["workload"] for run in (*added[0], *removed[0])})
+    workloads: set[str] = set()
+    for ids in _in_parts(before):
+        removed = _forget(connection, ids)
+        change_counts(connection, removed=removed)
+        workloads |= {run["workload"] for run in removed[0]}
+    count = 0
+    for part in _in_parts(reported_rows(reported) if reported else ()):
+        added = _write(connection, [_ReadRun(*each, []) for each in part])
+        change_counts(connection, added=added)
+        workloads |= {run["workload"] for run in added[0]}
+        count += len(part)
+    update_workloads(connection, workloads)
     connection.execute(delete(SOURCES).where(SOURCES.c.name == name))
     if reported:
         description = encode_json(reported.source).decode()
-        row = {"name": name, "description": description, "rows": len(rows), "stamp": stamp}
+        row = {"name": name, "description": description, "rows": count, "stamp": stamp}
         connection.execute(insert(SOURCES), [row])
+
+
+_PART = 1000
+"""Rows of a source that are in memory together, within one transaction."""
+
+
+def _in_parts(rows: Iterable[_Any]) -> Iterator[list[_Any]]:
+    iterator = iter(rows)
+    while part := list(islice(iterator, _PART)):
+        yield part
 
 
 def _forget(connection: Connection, runs: Sequence[str]) -> _Rows:

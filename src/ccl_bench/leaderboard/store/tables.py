@@ -24,6 +24,8 @@ METADATA = MetaData(
 _FIRST = ("phase", "model", "input_len", "output_len")
 GROUPED = (*_FIRST, *(column.name for column in FILTERS if column.name not in _FIRST), "workload")
 """Columns by which runs are counted together, those that questions name first."""
+COVERED = ("state", "source", "curve", "submitted_at", "id")
+"""Further columns of their index."""
 
 # What runs of one workload have in common: `key` is its hash, `fields` it as JSON, `label` it in words.
 WORKLOADS = Table(
@@ -63,11 +65,9 @@ RUNS = Table(
     Index(None, "workload", "is_listed", "submitted_at"),
     Index(None, "is_listed", "phase", "submitted_at", "id"),
     Index(None, "source"),
-    # All that filters and a search read, in the order of their counts. An entry of PostgreSQL holds 2,700 bytes
-    # at most, less than the texts of a card may have.
-    Index("ix_runs_groups", "is_listed", *GROUPED, "state", "source", "curve", "id", "searched").ddl_if(
-        dialect="sqlite"
-    ),
+    # All that filters and questions read, in the order of their counts. PostgreSQL takes 2,700 bytes an entry
+    # at most, and the texts of a card may have more.
+    Index("ix_runs_groups", "is_listed", *GROUPED, *COVERED).ddl_if(dialect="sqlite"),
     # What the headings of the table sort by.
     *(
         Index(None, "is_listed", name, "id")
@@ -103,7 +103,10 @@ VALUES = Table(
     Column("rank_key", BigInteger, nullable=False),  # rises from the best number to the worst
     Index(None, "comparable", "rank_key"),
     Index(None, "metric", "better", "is_listed", "value", "run"),
-    Index(None, "workload", "metric", "better", "is_listed", "value", "run"),
+    Index(
+        "ix_metric_values_of_workload",
+        *("workload", "metric", "better", "is_listed", "value", "run", "errors", "unit"),
+    ),
 )
 
 # Where rows that were reported elsewhere come from, as `reported.observations.Source` describes it.

@@ -65,10 +65,10 @@ def one_run(request: Request, run: str) -> str:
 def one_source(request: Request, name: str) -> str:
     """Show where rows that were reported elsewhere come from."""
     with current_store(request).engine.connect() as connection:
-        found = query_result.find_source(connection, name)
-    if found is None:
+        source_rows = query_result.find_source(connection, name)
+    if source_rows is None:
         raise InputError(f"there is no source {name}")
-    return source_page(*found, page_links(request))
+    return source_page(*source_rows, page_links(request))
 
 
 @_page("/runs/{run}/report")

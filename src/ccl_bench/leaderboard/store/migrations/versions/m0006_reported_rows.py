@@ -22,8 +22,9 @@ _GROUPED = (
     *("is_listed", "phase", "model", "input_len", "output_len", "precision", "batch_size", "seq_len"),
     *("hardware", "device_count", "node_count", "framework", "communication_library"),
     *("dp_replicate", "dp_shard", "tp", "pp", "cp", "ep", "workload", "state", "source"),
-    *("curve", "id", "searched"),
+    *("curve", "submitted_at", "id"),
 )
+_OF_WORKLOAD = ["workload", "metric", "better", "is_listed", "value", "run"]
 _VALUES: dict[str, Any] = {"low": sa.Double, "high": sa.Double, "repeats": sa.Integer}
 
 
@@ -36,6 +37,8 @@ def upgrade() -> None:
     op.create_index("ix_runs_source", "runs", ["source"])
     if op.get_bind().dialect.name == "sqlite":  # an entry is too long for PostgreSQL
         op.create_index("ix_runs_groups", "runs", _GROUPED)
+    op.drop_index(f"ix_metric_values_{'_'.join(_OF_WORKLOAD)}", "metric_values")
+    op.create_index("ix_metric_values_of_workload", "metric_values", [*_OF_WORKLOAD, "errors", "unit"])
     op.create_table(
         "sources",
         sa.Column("name", sa.String(40), nullable=False),
@@ -54,6 +57,8 @@ def downgrade() -> None:
     op.execute("DELETE FROM workloads WHERE key NOT IN (SELECT workload FROM runs)")
     op.drop_table("sources")
     op.drop_index("ix_runs_source", "runs")
+    op.drop_index("ix_metric_values_of_workload", "metric_values")
+    op.create_index(f"ix_metric_values_{'_'.join(_OF_WORKLOAD)}", "metric_values", _OF_WORKLOAD)
     if op.get_bind().dialect.name == "sqlite":
         op.drop_index("ix_runs_groups", "runs")
     for name in _VALUES:
