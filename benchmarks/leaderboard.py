@@ -34,7 +34,7 @@ from ccl_bench.leaderboard.publishing.settings import FILE as SETTINGS  # noqa: 
 from ccl_bench.leaderboard.reported.observations import NUMBER, Reported, packaged, write_reported  # noqa: E402
 from ccl_bench.leaderboard.store import Store, new_event, open_store  # noqa: E402
 from ccl_bench.leaderboard.store.query import default_columns  # noqa: E402
-from ccl_bench.leaderboard.store.store import REPORTED  # noqa: E402
+from ccl_bench.leaderboard.store.store import CHANGES, REPORTED  # noqa: E402
 from ccl_bench.leaderboard.web.server import listening, run_server  # noqa: E402
 
 if TYPE_CHECKING:
@@ -221,22 +221,25 @@ def asked_of_board(server: str | None, rows: int, times: int = 9) -> tuple[int, 
         count = store.count
         store.engine.dispose()
         with _serving(Path(data), database) as (port, process):
-            paint_ms = _first_paint_ms(port, times)
-            asked = {name: _asked(port, process, query, times) for name, query in QUESTIONS.items()}
+            paint_ms = _first_paint_ms(port, Path(data), times)
+            asked = {
+                name: _asked(port, process, Path(data), query, times) for name, query in QUESTIONS.items()
+            }
     return count, asked, paint_ms
 
 
-def _first_paint_ms(port: int, times: int) -> float:
+def _first_paint_ms(port: int, data: Path, times: int) -> float:
     from playwright.sync_api import sync_playwright
 
     entry = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
     paints: list[float] = []
     with sync_playwright() as playwright:
         browser = launched(playwright)
-        for number in range(times):
+        for _ in range(times):
+            _forget_answers(data)
             with browser.new_context() as context:
                 page = context.new_page()
-                page.goto(f"http://127.0.0.1:{port}/?n=paint{number}")
+                page.goto(f"http://127.0.0.1:{port}/")
                 page.wait_for_function(entry)
                 paints.append(page.evaluate(entry))
         browser.close()
@@ -270,12 +273,19 @@ def _replace_source(rows: int, pipe: Connection) -> None:
         pipe.send((store.count, time.perf_counter() - begin, _peak_bytes(os.getpid())))
 
 
-def _asked(port: int, process: int, query: dict[str, object], times: int) -> Asked:
-    before = _cpu_s(process)
-    addresses = ((f"/?{urlencode(query | {'n': number})}", True) for number in range(times))
-    load = asyncio.run(_under_load(port, addresses, 1))
+def _asked(port: int, process: int, data: Path, query: dict[str, object], times: int) -> Asked:
+    before, load = _cpu_s(process), Load()
+    for _ in range(times):
+        _forget_answers(data)
+        load.new_ms += asyncio.run(_under_load(port, iter([(f"/?{urlencode(query)}", True)]), 1)).new_ms
     cpu_ms = (_cpu_s(process) - before) / times * 1e3
     return Asked(statistics.median(load.new_ms), max(load.new_ms), cpu_ms)
+
+
+def _forget_answers(data: Path) -> None:
+    """Have the server make its answers anew, as after a change of the index."""
+    with (data / CHANGES).open("ab") as stream:
+        stream.write(b".")
 
 
 HEAD = "                rows  requests/s    p50 ms    p99 ms     new, ms   slowest    CPU ms   peak MB"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +11,7 @@ from leaderboard_bundles import Made, added, changed, many, placed
 from pydantic import ValidationError
 from sqlalchemy import inspect
 
-from ccl_bench.leaderboard.store import open_store
+from ccl_bench.leaderboard.store import open_store, query_result
 from ccl_bench.leaderboard.store.query import RunQuery
 from ccl_bench.leaderboard.store.query_result import (
     count_phases,
@@ -96,6 +96,31 @@ def test_sorting_by_a_metric_puts_the_best_first_and_runs_without_it_last(
     values = {each.name: each.values.get(metric) for each in MADE}
     found = [values[name] for name in _names(full, sort=metric)]
     assert found == [*known, *[None] * (len(MADE) - len(known))]
+
+
+@pytest.mark.parametrize("at_once", [0, 100], ids=["along-an-index", "all-sorted"])
+@pytest.mark.parametrize("together", ["yes", "no"])
+def test_a_filtered_table_has_one_order_however_it_is_read(
+    full: Store, monkeypatch: pytest.MonkeyPatch, at_once: int, together: str
+) -> None:
+    monkeypatch.setattr(query_result, "_SORTED_AT_ONCE", at_once)
+    asked: dict[str, Any] = {"framework": ["vllm"], "sort": "mfu", "together": together}
+    fits = [each for each in MADE if each.framework == "vllm"]
+    pages: list[str] = []
+    for page in range(1, 10):
+        with full.engine.connect() as connection:
+            answer = find_runs(connection, RunQuery(**asked, size=7, page=page))
+        assert answer.total == len(fits)
+        pages += [each.run["name"] for each in answer.runs]
+    assert sorted(pages) == sorted(each.name for each in fits)
+    of_name = {each.name: each for each in fits}
+    if together == "yes":
+        groups = [(m.phase, m.model, m.precision, m.batch) for m in map(of_name.__getitem__, pages)]
+        assert len([*groupby(groups)]) == len(set(groups))
+    else:
+        values = [of_name[name].values.get("mfu") for name in pages]
+        measured = sorted((value for value in values if value is not None), reverse=True)
+        assert values == [*measured, *[None] * (len(values) - len(measured))]
 
 
 def test_the_order_can_be_turned_round(full: Store) -> None:

@@ -66,7 +66,7 @@ REPORTED = "reported"
 """Folder of the rows that were reported elsewhere, one file a source."""
 _AT_ONCE = 100
 """Number of bundles that are written to the database together: more would let other writers wait longer."""
-_CHANGES = ".changes"
+CHANGES = ".changes"
 """File that grows by a byte with each change of the index, so that every process notices."""
 
 
@@ -214,7 +214,7 @@ class Store:
             raise
 
     def _note_change(self) -> None:
-        with open_private(self.data / _CHANGES, "ab") as stream:
+        with open_private(self.data / CHANGES, "ab") as stream:
             stream.write(b".")
 
     def add_reported(self, reported: Reported) -> int:
@@ -277,7 +277,7 @@ class Store:
     @property
     def version(self) -> tuple[int, int]:
         """A value that changes with the index and with its folder."""
-        changes = self.data / _CHANGES
+        changes = self.data / CHANGES
         return self._changed_at(), changes.stat().st_size if changes.exists() else 0
 
     @property
