@@ -55,13 +55,13 @@ def read_files(
     source is not described.
     """
     # One for each kind of file: two of them have other numbers, even where the caller gives both one name.
-    found: dict[str, Observations] = {}
+    by_kind: dict[str, Observations] = {}
     mistakes: list[str] = []
     for place in places:
         for path in _files(place):
             name = plain(path.name if path == place else path.relative_to(place.parent).as_posix())
             try:
-                observations = _read_file(path, name, about, card, found)
+                observations = _read_file(path, name, about, card, by_kind)
             except InputError as error:
                 if path == place:
                     raise
@@ -71,7 +71,7 @@ def read_files(
                 each if each.startswith(name) else f"{name}, {each}" for each in observations.mistakes
             ]
             observations.mistakes.clear()
-    return [each.reported() for each in found.values()], mistakes
+    return [each.reported() for each in by_kind.values()], mistakes
 
 
 def _files(place: Path) -> Iterator[Path]:
@@ -92,7 +92,7 @@ def _files(place: Path) -> Iterator[Path]:
 
 
 def _read_file(
-    path: Path, name: str, about: About, card: Path | None, found: dict[str, Observations]
+    path: Path, name: str, about: About, card: Path | None, by_kind: dict[str, Observations]
 ) -> Observations:
     if path.stat().st_size > _LARGEST_BYTES:
         fix = "split the table, or import parts of it"
@@ -105,7 +105,7 @@ def _read_file(
         except csv.Error as error:
             fix = "download the table again"
             raise InputError(f"is no table that can be read: {error}", where=str(path), fix=fix) from error
-        return _joined(found, table, about)
+        return _joined(by_kind, table, about)
     if head.lstrip()[:1] in {b"{", b"["} and (
         f'"{upstream.MARK}"'.encode() in raw or f'"{inference_x.MARK}"'.encode() in raw
     ):
@@ -113,9 +113,9 @@ def _read_file(
         if isinstance(document, dict) and upstream.MARK in document:
             if not isinstance(document.get("rows"), list):
                 raise InputError("has no list of rows", where=str(path), fix="download the file again")
-            return _joined(found, upstream.read_upstream(document), about)
+            return _joined(by_kind, upstream.read_upstream(document), about)
         points = document if isinstance(document, list) else [document]
-        observations = found.setdefault("inference-x", Observations(_described("inference-x", about)))
+        observations = by_kind.setdefault("inference-x", Observations(_described("inference-x", about)))
         for number, point in enumerate(points, start=1):
             where = f"{name}, point {number}" if len(points) > 1 else name
             if isinstance(point, dict):
@@ -128,14 +128,14 @@ def _read_file(
             f"{path} does not say where it is from",
             fix="give --source NAME, --title, --licence and --date, and --card for what was run",
         )
-    observations = found.setdefault(f"results of {about.name}", Observations(_of_results(about)))
+    observations = by_kind.setdefault(f"results of {about.name}", Observations(_of_results(about)))
     add_result(observations, path, name, card)
     return observations
 
 
-def _joined(found: dict[str, Observations], read: Observations, about: About) -> Observations:
+def _joined(by_kind: dict[str, Observations], read: Observations, about: About) -> Observations:
     source = _described(read.source.name, about)
-    joined = found.setdefault(read.source.name, Observations(source))
+    joined = by_kind.setdefault(read.source.name, Observations(source))
     joined.join(read)
     return joined
 

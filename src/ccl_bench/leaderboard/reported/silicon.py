@@ -118,7 +118,7 @@ def _of_worker(row: Mapping[str, str], side: str) -> int | None:
 
 
 def _variant(row: Mapping[str, str]) -> Iterator[str]:
-    """Yield what else tells configurations apart, in words."""
+    """Yield what else distinguishes configurations, in words."""
     if row["mode"] == "agg":
         yield from _worker_words(row, "", "")
     else:

@@ -68,7 +68,7 @@ _IN_BRACKETS = re.compile(r"\[([\w.-]+)\]")
 
 
 def _variant(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what else tells rows apart: compiler, exchange of tokens, and what only a row's name says."""
+    """Yield what else distinguishes rows: compiler, exchange of tokens, and what only a row's name says."""
     name, compiler = str(facts["workload_name"]), str(facts["compiler"])
     if compiler not in _PLAIN:
         yield compiler

@@ -11,8 +11,7 @@ from operator import itemgetter
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-from sqlalchemy import and_, func, select
+from sqlalchemy import func, select
 
 from ccl_bench.analysis.serving.curves import interpolated, pareto_front
 from ccl_bench.leaderboard.store.columns import AXES
@@ -33,7 +32,8 @@ MEASURED = "verified"
 """State of rows whose numbers were recomputed from their traces."""
 
 
-class Goal(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Goal:
     """What matters to a visitor: a metric of a phase."""
 
     phase: str
@@ -47,7 +47,7 @@ class Goal(msgspec.Struct, frozen=True):
 def goals() -> tuple[Goal, ...]:
     """Return the goals, in order of preference."""
     raw = pkgutil.get_data(__package__, "questions.toml") or b""
-    return tuple(msgspec.convert(tomllib.loads(raw.decode())["goal"], list[Goal]))
+    return tuple(Goal(**each) for each in tomllib.loads(raw.decode())["goal"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Answer:
     workload: tuple[str, str] | None
     """Key and label of the only workload; None where rows of several can be compared."""
     by: str
-    """Column by which the best rows are told apart: `hardware`, or `communication_library`."""
+    """Column by which the best rows are distinguished: `hardware`, or `communication_library`."""
     best: list[Candidate]
     """The best row of each system or library, the best first."""
     points: list[Candidate]

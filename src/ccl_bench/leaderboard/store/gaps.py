@@ -105,7 +105,7 @@ def coverage(connection: Connection) -> list[Coverage]:
     )
     for phase, hardware in connection.execute(of_phase.order_by(RUNS.c.hardware)):
         systems.setdefault(phase, []).append(hardware)
-    found = []
+    coverages = []
     for workload in standard_workloads():
         columns = (RUNS.c.hardware, RUNS.c.communication_library)
         where = [is_listed(), RUNS.c.phase == workload.phase, RUNS.c.model == workload.model]
@@ -118,5 +118,5 @@ def coverage(connection: Connection) -> list[Coverage]:
         rows = {(row[0] or "unknown", row[1] or "unknown"): row[2] for row in connection.execute(counted)}
         having = {hardware for hardware, _ in rows}
         missing = [name for name in systems.get(workload.phase, []) if name not in having]
-        found.append(Coverage(workload, rows, missing))
-    return found
+        coverages.append(Coverage(workload, rows, missing))
+    return coverages

@@ -80,12 +80,12 @@ def reported_rows(reported: Reported) -> Iterator[tuple[Row, Row, list[Row]]]:
 
 
 def _values(source: Source, run: Row, row: dict[str, Any]) -> Iterator[Row]:
-    own: dict[str, float] = {}
+    by_metric: dict[str, float] = {}
     for name, number in source.numbers.items():
         value = row.get(f"{NUMBER}{name}")
         if value is not None:
             metric = source.metric(name)
-            own[metric] = value
+            by_metric[metric] = value
             spread = {
                 "low": row[f"low {NUMBER}{name}"],
                 "high": row[f"high {NUMBER}{name}"],
@@ -95,7 +95,7 @@ def _values(source: Source, run: Row, row: dict[str, Any]) -> Iterator[Row]:
                 _value(run, metric, value, number.unit, number.better, f"as {source.title} reports it")
                 | spread
             )
-    for name, value, sources in derive(run, own):
+    for name, value, sources in derive(run, by_metric):
         definition = board_numbers()[name]
         yield _value(
             run,

@@ -132,7 +132,7 @@ def workload_key(fields: Fields) -> str:
 def value_rows(bundle: Bundle, run: Row) -> Iterator[Row]:
     """Yield a row for each number of a run, without unit variants."""
     by_name = {single_line(result.metric, 100): result for result in bundle.results}
-    own: dict[str, Row] = {}
+    comparable: dict[str, Row] = {}
     for name, claimed in by_name.items():
         if name in unit_variants() or claimed.value is None or not math.isfinite(claimed.value):
             continue
@@ -151,11 +151,13 @@ def value_rows(bundle: Bundle, run: Row) -> Iterator[Row]:
             **_ONE_VALUE,
         }
         if not number["errors"]:
-            own[name] = number
+            comparable[name] = number
         yield placed_value(run, number)
-    for name, value, sources in derive(run, {metric: number["value"] for metric, number in own.items()}):
+    for name, value, sources in derive(
+        run, {metric: number["value"] for metric, number in comparable.items()}
+    ):
         of_board = board_numbers()[name]
-        bases = [own[metric]["measured"] for metric in sources]
+        bases = [comparable[metric]["measured"] for metric in sources]
         number = {
             "run": bundle.id,
             "metric": name,
@@ -163,12 +165,12 @@ def value_rows(bundle: Bundle, run: Row) -> Iterator[Row]:
             "unit": of_board["unit"],
             "better": of_board["better"],
             # A number compares no further than those that it follows from.
-            "revision": sum(own[metric]["revision"] for metric in sources),
+            "revision": sum(comparable[metric]["revision"] for metric in sources),
             "measured": single_line(
                 "; ".join(dict.fromkeys(filter(None, [*([DERIVED] if sources == LITTLE else []), *bases])))
             ),
             "errors": 0,
-            "doubts": max(own[metric]["doubts"] for metric in sources),
+            "doubts": max(comparable[metric]["doubts"] for metric in sources),
             **_ONE_VALUE,
         }
         yield placed_value(run, number)

@@ -63,8 +63,8 @@ RUNS = Table(
     Index(None, "workload", "is_listed", "submitted_at"),
     Index(None, "is_listed", "phase", "submitted_at", "id"),
     Index(None, "source"),
-    # All that filters and a search read, in the order of their counts. An entry of PostgreSQL holds 2,700 bytes
-    # at most, less than the texts of a card may have.
+    # All that filters and a search read, in the order of their counts. An entry of PostgreSQL holds 2,700
+    # bytes at most, less than the texts of a card may have.
     Index("ix_runs_groups", "is_listed", *GROUPED, "state", "source", "curve", "id", "searched").ddl_if(
         dialect="sqlite"
     ),
