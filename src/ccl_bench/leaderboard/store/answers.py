@@ -11,7 +11,6 @@ from operator import itemgetter
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from sqlalchemy import func, select
 
 from ccl_bench.analysis.serving.curves import interpolated, pareto_front
@@ -34,7 +33,8 @@ MEASURED = "verified"
 """State of rows whose numbers were recomputed from their traces."""
 
 
-class Goal(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Goal:
     """What matters to a visitor: a metric of a phase."""
 
     phase: str
