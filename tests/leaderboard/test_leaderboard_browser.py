@@ -33,7 +33,7 @@ ROWS = 800
 TRAINING = 4
 """A seed with which more runs are of training, which is then shown first."""
 PHONE = 390
-QUESTIONS = 26
+QUESTIONS = 30
 """The most that the page asks. Twelve are of the table: phases, count, groups and runs of at most three of
 them, in order and without what is sorted by, columns, numbers, choices of the filters, names of the metrics.
 The others are of the answer: what matters, model, lengths, workload, its rows, further questions."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import func, select
 
 from ccl_bench.analysis.serving.curves import interpolated, pareto_front
-from ccl_bench.base.text import encode_json, json_decoder
 from ccl_bench.leaderboard.store.columns import AXES
 from ccl_bench.leaderboard.store.query_result import Matching, is_narrowed, where_clauses
 from ccl_bench.leaderboard.store.rows import is_listed
@@ -44,14 +43,11 @@ class Goal:
     one_work: bool = False
 
 
-_GOALS = json_decoder(list[Goal])
-
-
 @cache
 def goals() -> tuple[Goal, ...]:
     """Return the goals, in order of preference."""
     raw = pkgutil.get_data(__package__, "questions.toml") or b""
-    return tuple(_GOALS.decode(encode_json(tomllib.loads(raw.decode())["goal"])))
+    return tuple(Goal(**each) for each in tomllib.loads(raw.decode())["goal"])
 
 
 @dataclass(frozen=True, slots=True)
