@@ -65,9 +65,8 @@ RUNS = Table(
     Index(None, "workload", "is_listed", "submitted_at"),
     Index(None, "is_listed", "phase", "submitted_at", "id"),
     Index(None, "source"),
-    # All that filters and questions read, in the order of their counts. PostgreSQL takes 2,700 bytes an entry
-    # at most, and the texts of a card may have more.
-    Index("ix_runs_groups", "is_listed", *GROUPED, *COVERED).ddl_if(dialect="sqlite"),
+    # All that filters and questions read, in the order of their counts.
+    Index("ix_runs_groups", "is_listed", *GROUPED, *COVERED),
     # What the headings of the table sort by.
     *(
         Index(None, "is_listed", name, "id")
