@@ -299,18 +299,18 @@ def run(request: Request, run: str) -> Response:
 def question(request: Request, query: Annotated[RunQuery, Query()]) -> QuestionAnswer:
     """Return the best rows for a question: model, lengths, systems, and what matters."""
     with current_store(request).engine.connect() as connection:
-        found = answer(connection, query)
-    if found is None:
+        result = answer(connection, query)
+    if result is None:
         raise HTTPException(404, "no row has a number that answers this")
-    asked = found.query
+    completed = result.query
     return QuestionAnswer(
-        model=asked.model,
-        phase=found.goal.phase,
-        input_len=asked.input_len,
-        output_len=asked.output_len,
-        workload=found.workload[1] if found.workload else None,
-        metric=found.goal.metric,
-        interactivity=asked.interactivity,
+        model=completed.model,
+        phase=result.goal.phase,
+        input_len=completed.input_len,
+        output_len=completed.output_len,
+        workload=result.workload[1] if result.workload else None,
+        metric=result.goal.metric,
+        interactivity=completed.interactivity,
         best=[
             BestRow(
                 run=each.run["id"],
@@ -319,13 +319,13 @@ def question(request: Request, query: Annotated[RunQuery, Query()]) -> QuestionA
                 unit=each.unit,
                 interactivity=each.interactivity,
             )
-            for each in found.best
+            for each in result.best
         ],
         pairs=[
             LibraryPair(first=pair.first, second=pair.second, ratios=pair.ratios, runs=pair.runs)
-            for pair in found.pairs
+            for pair in result.pairs
         ],
-        rows=len(found.points),
+        rows=len(result.points),
     )
 
 
@@ -333,12 +333,12 @@ def question(request: Request, query: Annotated[RunQuery, Query()]) -> QuestionA
 def sources(request: Request) -> list[SourceAnswer]:
     """Return the sources of rows that were reported elsewhere."""
     with current_store(request).engine.connect() as connection:
-        found = query_result.list_sources(connection)
+        listed = query_result.list_sources(connection)
     return [
         SourceAnswer(
             **{name: getattr(each, name) for name in SourceAnswer.model_fields if name != "rows"}, rows=rows
         )
-        for each, rows in found
+        for each, rows in listed
     ]
 
 
