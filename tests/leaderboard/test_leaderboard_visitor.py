@@ -225,6 +225,10 @@ def files(filled_board: Filled, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
+def test_a_filled_board_as_files_takes_less_than_10_mb(files: Path) -> None:
+    assert sum(path.stat().st_size for path in files.rglob("*") if path.is_file()) < 10_000_000
+
+
 def test_a_filled_board_as_files_answers_from_a_disk(files: Path, browser: Browsing) -> None:
     def steps(page: Page) -> None:
         page.goto((files / "training-1.html").as_uri())
@@ -232,10 +236,10 @@ def test_a_filled_board_as_files_answers_from_a_disk(files: Path, browser: Brows
         follow(page.locator(".others a").first)
         assert "/questions/" in page.url
         assert page.locator(".sentence").inner_text().startswith("For ")
-        page.goto((files / "inference-3.html").as_uri())
+        page.goto((files / "inference-2.html").as_uri())
         follow(page.get_by_role("link", name="Next"))  # beyond the pages that are files
         page.wait_for_selector("#runs[data-shown]")
-        assert "Page 4 of" in page.locator(".pages").inner_text()
+        assert "Page 3 of" in page.locator(".pages").inner_text()
         with page.expect_navigation():
             page.get_by_label("Hardware", exact=True).select_option(value="A100")
         page.wait_for_selector("#runs[data-shown]")
@@ -250,7 +254,7 @@ def test_a_filled_board_as_files_answers_from_a_disk(files: Path, browser: Brows
 def test_a_filled_board_as_files_is_read_without_scripts(files: Path, browser: Browsing) -> None:
     def steps(page: Page) -> None:
         page.goto((files / "index.html").as_uri())
-        assert "Without scripts you can read the first 3 pages" in page.locator("#pages").inner_text()
+        assert "Without scripts you can read the first 2 pages" in page.locator("#pages").inner_text()
         assert page.locator(".answer svg .dot").count() > 10
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
         follow(page.locator(".sentence a").last)

@@ -114,7 +114,7 @@ def question_name(phase: str, model: str, input_len: int | None, output_len: int
 
 
 INDEX = "index.html"
-PAGES_AS_FILES = 3
+PAGES_AS_FILES = 2
 """Pages of a phase that need no script; every published run has a page, and `runs.parquet` has every row."""
 
 
