@@ -16,9 +16,11 @@ from leaderboard_bundles import Made, added, changed
 from leaderboard_client import Client
 from sqlalchemy import select
 
+from ccl_bench.leaderboard.pages.answer import _sentence
+from ccl_bench.leaderboard.pages.links import Links
 from ccl_bench.leaderboard.reported.observations import Reported, packaged
 from ccl_bench.leaderboard.reported.reading import About, read_files
-from ccl_bench.leaderboard.store import Store, open_store
+from ccl_bench.leaderboard.store import Store, answers, open_store
 from ccl_bench.leaderboard.store.answers import _SAME, Candidate, Pair, _hollow, _pairs, answer
 from ccl_bench.leaderboard.store.query import RunQuery
 from ccl_bench.leaderboard.store.query_result import find_runs, list_sources
@@ -481,6 +483,9 @@ def test_result_files_of_inference_x_are_curves(small: Store, tmp_path: Path) ->
     assert spec["variant"] == "attention dp, speculative mtp"
     assert (spec["tp"], spec["device_count"], spec["framework_version"]) == (4, 4, "v0.9.1")
     assert (spec[OUTPUT], spec["total_throughput_per_device"], spec["TTFT"]) == (100.0, 900.0, 0.2)
+    (tmp_path / "agg_pipeline.json").write_text(json.dumps(POINT | {"conc": 7, "pp": 2}))
+    imported(small, tmp_path / "agg_pipeline.json", date="2026-11-01")
+    assert _values(small)[-1]["device_count"] == 8
     assert spec["interactivity"] == pytest.approx(50)
 
 
@@ -489,10 +494,13 @@ def test_the_output_of_disaggregated_servers_counts_all_their_devices(small: Sto
         "disagg": True, "num_prefill_gpu": 8, "num_decode_gpu": 24, "prefill_tp": 4, "prefill_num_workers": 2,
         "decode_tp": 8, "decode_ep": 8, "decode_num_workers": 3, "is_multinode": True,
     }  # fmt: skip
-    unknown = split | {"conc": 8, "num_prefill_gpu": None}
-    (tmp_path / "agg.json").write_text(json.dumps([split, unknown]))
-    assert imported(small, tmp_path / "agg.json", date="2026-11-01") == ([2], [])
-    whole, part = _values(small)
+    unknown = split | {"conc": 8, "num_prefill_gpu": None, "prefill_num_workers": None}
+    by_workers = split | {"conc": 12, "num_prefill_gpu": None, "num_decode_gpu": None}
+    (tmp_path / "agg.json").write_text(json.dumps([split, unknown, by_workers]))
+    assert imported(small, tmp_path / "agg.json", date="2026-11-01") == ([3], [])
+    whole, workers, part = _values(small)
+    # Two workers of 4 devices prefill, three of 8 decode.
+    assert (workers[OUTPUT], workers["device_count"]) == (2400 / 32, 2 * 4 + 3 * 8)
     # 100 tokens/s of each of 24 decoding devices are 2,400 of 32.
     assert (whole[OUTPUT], whole["device_count"], whole["tp"]) == (2400 / 32, 32, None)
     assert whole["variant"] == "disaggregated, prefill 2 × tp 4, decode 3 × tp 8 ep 8, several nodes"
@@ -594,3 +602,28 @@ def test_the_rows_of_the_package_are_those_of_the_files(corpus: Path) -> None:
     for read, kept in zip(reported, packaged(), strict=True):
         assert read.source == kept.source
         assert read.rows.equals(kept.rows, null_equal=True)
+
+
+def test_the_answer_says_what_kind_of_number_each_is() -> None:
+    """Three kinds in one sentence; one kind; and a measured row that a better one of its system hides."""
+    blank = dict.fromkeys((*answers._COLUMNS, *answers._DESCRIBED), None) | {"name": "row"}
+    states = {"A": "reported", "B": "self_reported", "C": "verified"}
+    rows = [
+        Candidate(blank | {"id": f"{n}" * 64, "hardware": name, "state": state}, 9.0 - n, "s", "higher", None)
+        for n, (name, state) in enumerate(states.items())
+    ]
+    goal = answers.goals()[0]
+
+    def sentence(best: list[Candidate], measured: Candidate | None) -> str:
+        found = answers.Answer(
+            RunQuery(), goal, None, "hardware", best, measured, best, {}, [], [], [goal], []
+        )
+        return "".join(text for text, _ in _sentence(found, Links()))
+
+    assert sentence(rows, rows[2]).endswith(
+        "A, 9 s (reported elsewhere); without A: B, 8 s (self-reported); without B: C, 7 s (measured)."
+    )
+    assert sentence(rows[:1], None).endswith("A, 9 s. This number is reported elsewhere, not measured here.")
+    assert sentence(rows[1:2], None).endswith("B, 8 s. This number is self-reported, not measured here.")
+    assert sentence(rows[2:], rows[2]).endswith("C, 7 s. This number is measured.")
+    assert sentence(rows[:1], rows[2]).endswith("The best that was measured here: C, 7 s.")

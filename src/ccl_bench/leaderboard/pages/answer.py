@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.text import counted
+from ccl_bench.leaderboard.bundle.format import State
 from ccl_bench.leaderboard.pages.render import (
+    BADGES,
     hardware_text,
     name_and_version,
     parallelism_text,
     render_page,
 )
-from ccl_bench.leaderboard.store.answers import MEASURED, Answer, answer, describe
+from ccl_bench.leaderboard.store.answers import Answer, answer, describe
 from ccl_bench.leaderboard.store.reported_rows import STATE
 from ccl_bench.report.formatting import amount, with_unit
 
@@ -37,6 +39,8 @@ _SYSTEMS = 8
 _OTHER_POINTS = 150
 """Points off the fronts that are drawn: more would hide each other."""
 _BARS = 12
+_NAMED = 4
+"""Rows that the sentence names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +170,7 @@ def _by_floor(connection: Connection, result: Answer, to: Links) -> Iterator[tup
     for floor in FLOORS:
         reaching = [each for each in result.points if (each.interactivity or 0.0) >= floor]
         if reaching:
-            best[floor] = min(
-                reaching, key=lambda p: (p.value if p.better == "lower" else -p.value, p.run["id"])
-            )
+            best[floor] = min(reaching, key=lambda each: each.order)
     describe(connection, best.values())
     for floor, each in best.items():
         yield f"{floor} tokens/s", list(_described(each, to))
@@ -212,25 +214,22 @@ def _sentence(result: Answer, to: Links) -> Iterator[tuple[str, str]]:
     if not result.best:
         yield ": no row reaches that.", ""
         return
-    first = result.best[0]
-    yield ": ", ""
-    yield from _described(first, to)
-    rest = result.best[1:4]
-    for number, each in enumerate(rest):
-        without = result.best[number].run[result.by] or "unknown"
-        yield f"; without {without}: ", ""
+    named = result.best[:_NAMED]
+    kinds = {BADGES[each.run["state"]].word for each in named}
+    for number, each in enumerate(named):
+        without = named[number - 1].run[result.by] or "unknown"
+        yield f"; without {without}: " if number else ": ", ""
         yield from _described(each, to)
+        yield f" ({BADGES[each.run['state']].word})" if len(kinds) > 1 else "", ""
     yield ".", ""
-    if first.run["state"] == STATE:
-        measured = next((each for each in result.best if each.run["state"] == MEASURED), None)
-        yield (
-            " These numbers are reported elsewhere, not measured here"
-            + ("; the best measured here: " if measured else "."),
-            "",
-        )
-        if measured:
-            yield from _described(measured, to)
-            yield ".", ""
+    if len(kinds) == 1:
+        subject = "These numbers are" if len(named) > 1 else "This number is"
+        (kind,) = kinds
+        yield f" {subject} {kind}{'' if kind == BADGES[State.VERIFIED].word else ', not measured here'}.", ""
+    if result.measured and result.measured not in named:
+        yield " The best that was measured here: ", ""
+        yield from _described(result.measured, to)
+        yield ".", ""
 
 
 def _described(each: Candidate, to: Links) -> Iterator[tuple[str, str]]:
@@ -371,8 +370,7 @@ def _share(value: float, ticks: Sequence[float]) -> float:
 
 def _bars(connection: Connection, result: Answer) -> list[Bar]:
     """Return bars of the best rows, one for each configuration."""
-    ordered = sorted(result.points, key=lambda p: (p.value if p.better == "lower" else -p.value, p.run["id"]))
-    shown = ordered[:_BARS]
+    shown = sorted(result.points, key=lambda each: each.order)[:_BARS]
     describe(connection, shown)
     longest = max((p.value for p in shown), default=1.0) or 1.0
     return [

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from ccl_bench.base.errors import InputError
 from ccl_bench.leaderboard.reported.observations import MISTAKES
+from ccl_bench.trace.formats.serving.inferencex import devices_of, numbers_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,12 +27,18 @@ def add_point(observations: Observations, where: str, name: str, point: Mapping[
     try:
         framework = point["framework"]
         is_split = point.get("disagg") in _TRUE
-        numbers = {key: float(point[key]) for key in source.numbers if point.get(key) is not None}
+        every = numbers_of(point, where)
+        numbers = {key: every[key] for key in source.numbers if key in every}
+        try:
+            devices = devices_of(point, every, where)
+        except InputError:  # its numbers per device are its own: only those of decode alone are lost
+            devices = {}
         if is_split and _OUTPUT in numbers:
             # Its script divides the output of disaggregated servers by the devices of decode alone.
-            prefill, decode = (int(point.get(f"num_{side}_gpu") or 0) for side in ("prefill", "decode"))
-            if prefill and decode:
-                numbers[_OUTPUT] *= decode / (prefill + decode)
+            if devices:
+                numbers[_OUTPUT] *= (devices["decode_devices"] or sum(devices.values())) / sum(
+                    devices.values()
+                )
             else:
                 del numbers[_OUTPUT]
         if not all(0 < value < math.inf for value in numbers.values()):
@@ -46,7 +54,7 @@ def add_point(observations: Observations, where: str, name: str, point: Mapping[
                 "data.output_len": int(point["osl"]),
                 "data.serving.max_concurrency": int(point["conc"]),
                 "hardware.device.model": point["hw"],
-                "hardware.device.device_count": _device_count(point, is_split=is_split),
+                "hardware.device.device_count": int(sum(devices.values())) or None,
                 "framework.name": source.frameworks.get(str(framework).lower(), framework),
                 "framework.version": str(point.get("image") or "").rpartition(":")[2] or None,
                 **(
@@ -58,16 +66,10 @@ def add_point(observations: Observations, where: str, name: str, point: Mapping[
             numbers,
             variant=", ".join(_variant(point, is_split=is_split)),
         )
+    except InputError as error:
+        observations.leave_out(where, ValueError(error.message))
     except MISTAKES as error:
         observations.leave_out(where, error)
-
-
-def _device_count(point: Mapping[str, Any], *, is_split: bool) -> int | None:
-    """Return the devices: of prefill and decode together, else tensor-parallel ones with their replicas."""
-    if not is_split:
-        return int(point["tp"])
-    sides = [point.get("num_prefill_gpu"), point.get("num_decode_gpu")]
-    return sum(int(side) for side in sides if side) if all(sides) else None
 
 
 def _variant(point: Mapping[str, Any], *, is_split: bool) -> Iterator[str]:

@@ -7,13 +7,14 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import func, select
 
 from ccl_bench.analysis.serving.curves import interpolated, pareto_front
+from ccl_bench.leaderboard.bundle.format import State
 from ccl_bench.leaderboard.store.columns import AXES
 from ccl_bench.leaderboard.store.query_result import Matching, is_narrowed, where_clauses
 from ccl_bench.leaderboard.store.rows import is_listed
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.store.query import RunQuery
 
 INTERACTIVITY = "interactivity"
-MEASURED = "verified"
-"""State of rows whose numbers were recomputed from their traces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,11 @@ class Candidate:
     better: str
     interactivity: float | None
     """Tokens/s of a user; None if the row has no time per output token."""
+
+    @property
+    def order(self) -> tuple[float, str]:
+        """A key that sorts the better number first."""
+        return (self.value if self.better == "lower" else -self.value, self.run["id"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,8 @@ class Answer:
     """Column that distinguishes the best rows: `hardware`, or `communication_library`."""
     best: list[Candidate]
     """The best row of each system or library, the best first."""
+    measured: Candidate | None
+    """The best row whose numbers were recomputed from their traces; None if nobody measured one here."""
     points: list[Candidate]
     """Every row that answers."""
     fronts: dict[str, list[Candidate]]
@@ -114,10 +120,10 @@ class Answer:
     """Further questions with their number of rows: changes of the query."""
 
 
-_COLUMNS = ("id", "workload", "hardware", "communication_library", "curve")
+_COLUMNS = ("id", "workload", "hardware", "communication_library", "curve", "state")
 """Columns that every candidate has: a question may have thousands."""
 _DESCRIBED = (
-    *("id", "state", "submitted_at", "submitter", "name", "source", "variant"),
+    *("id", "submitted_at", "submitter", "name", "source", "variant"),
     *("model", "precision", "batch_size", "seq_len", "input_len", "output_len", "concurrency"),
     *("device_count", "node_count", "framework", "framework_version", "communication_version", *AXES),
 )
@@ -173,10 +179,23 @@ def answer(connection: Connection, query: RunQuery, matching: Matching | None = 
     ):
         by = "communication_library"
     best = _best(answering, by)
-    describe(connection, best)
+    recomputed = [each for each in answering if each.run["state"] == State.VERIFIED]
+    measured = min(recomputed, key=attrgetter("order"), default=None)
+    describe(connection, [*best, *([measured] if measured else [])])
     fronts = _fronts(points) if phase == "inference" and goal.metric != INTERACTIVITY else {}
     return Answer(
-        query, goal, workload, by, best, points, fronts, _hollow(points, floor), pairs, [*offered], others
+        query,
+        goal,
+        workload,
+        by,
+        best,
+        measured,
+        points,
+        fronts,
+        _hollow(points, floor),
+        pairs,
+        [*offered],
+        others,
     )
 
 
@@ -322,18 +341,13 @@ def describe(connection: Connection, candidates: Iterable[Candidate]) -> None:
             waiting[row["id"]].update(row)
 
 
-def _key(candidate: Candidate) -> tuple[float, str]:
-    """Return a key that sorts the better number first."""
-    return (candidate.value if candidate.better == "lower" else -candidate.value, candidate.run["id"])
-
-
 def _best(points: Iterable[Candidate], by: str) -> list[Candidate]:
     best: dict[str, Candidate] = {}
     for each in points:
         name = each.run[by] or "unknown"
-        if name not in best or _key(each) < _key(best[name]):
+        if name not in best or each.order < best[name].order:
             best[name] = each
-    return sorted(best.values(), key=_key)
+    return sorted(best.values(), key=attrgetter("order"))
 
 
 def _fronts(points: Sequence[Candidate]) -> dict[str, list[Candidate]]:
@@ -405,7 +419,7 @@ def _pairs(connection: Connection, points: Iterable[Candidate]) -> list[Pair]:
     for each in with_library:
         library = each.run["communication_library"]
         libraries = alike.setdefault(tuple(each.run[name] for name in _SAME), {})
-        if library not in libraries or _key(each) < _key(libraries[library]):
+        if library not in libraries or each.order < libraries[library].order:
             libraries[library] = each
     pairs: dict[tuple[str, str], Pair] = {}
     for libraries in alike.values():

@@ -72,11 +72,11 @@ def read_inferencex(stream: BinaryIO, file: str) -> TraceContent:
     rows = RequestRows("inferencex", file)
     for benchmark, document in enumerate(read_objects(stream, file)):
         where = file if benchmark == 0 else f"{file}, result {benchmark}"
-        numbers = _numbers(document, where)
+        numbers = numbers_of(document, where)
         rows.settings += settings_of(document, _SETTINGS, benchmark)
         rows.stored.append(StoredStatistic(benchmark, "concurrency", "total", numbers["conc"]))
         rows.stored += _times(numbers, benchmark, where)
-        devices = _devices(document, numbers, where)
+        devices = devices_of(document, numbers, where)
         rows.settings += [Setting(benchmark, name, f"{count:g}") for name, count in devices.items()]
         rates = _rates(numbers, devices, where)
         rows.stored += [StoredStatistic(benchmark, name, "total", rate) for name, rate in rates.items()]
@@ -90,8 +90,8 @@ def read_inferencex(stream: BinaryIO, file: str) -> TraceContent:
     return rows.content()
 
 
-def _numbers(document: Mapping[str, Any], where: str) -> dict[str, float]:
-    """Return the numbers of an aggregate by key; null is treated as missing."""
+def numbers_of(document: Mapping[str, Any], where: str) -> dict[str, float]:
+    """Return the numbers of an aggregate by key, null as missing; InputError if one is impossible."""
     names = {key for key in document if _TIME.fullmatch(key)}
     names |= {*_COUNTS, "num_decode_gpu", "decode_tp", "tput_per_gpu", "output_tput_per_gpu"}
     names |= {"input_tput_per_gpu", "mean_intvty"}
@@ -123,8 +123,11 @@ def _times(numbers: Mapping[str, float], benchmark: int, where: str) -> Iterator
         raise InputError(message, where=where, fix=_FIX)
 
 
-def _devices(document: Mapping[str, Any], numbers: Mapping[str, float], where: str) -> dict[str, float]:
-    """Return the devices that serve: all of them, or those that prefill and those that decode."""
+def devices_of(document: Mapping[str, Any], numbers: Mapping[str, float], where: str) -> dict[str, float]:
+    """Return the devices that serve: all of them, or those that prefill and those that decode.
+
+    Empty if a system in one piece does not state them; InputError if a disaggregated one does not.
+    """
     is_divided = "num_prefill_gpu" in numbers or str(document.get("disagg")).lower() == "true"
     if not is_divided:
         return {"devices": numbers["tp"] * numbers.get("pp", 1.0)} if "tp" in numbers else {}
