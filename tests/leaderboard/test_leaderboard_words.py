@@ -158,6 +158,8 @@ def test_a_badge_shows_tokens_per_device_and_the_kind(client: Client, small: Sto
     answer = client.get(f"/runs/{run[:12]}/badge.svg")
     texts = [each.text for each in ET.fromstring(answer.text).iter(f"{SVG}text")]
     assert texts == ["tokens/s per GPU 1,125", "● measured"]  # 9,000 tokens/s on 8 devices
+    server = added(small, Made(phase="inference", devices=8, values={"output_throughput": 800.0}))
+    assert "tokens/s per GPU 100<" in client.get(f"/runs/{server}/badge.svg").text  # divided once
     assert answer.headers["content-type"] == "image/svg+xml"
     assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
     tpu = added(small, changed(RUN, hardware="TPU v6e", name="tpu"))

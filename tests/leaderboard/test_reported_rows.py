@@ -21,7 +21,7 @@ from ccl_bench.leaderboard.pages.links import Links
 from ccl_bench.leaderboard.reported.observations import Reported, packaged
 from ccl_bench.leaderboard.reported.reading import About, read_files
 from ccl_bench.leaderboard.store import Store, answers, open_store
-from ccl_bench.leaderboard.store.answers import _SAME, Candidate, Pair, _hollow, _pairs, answer
+from ccl_bench.leaderboard.store.answers import _SAME, Candidate, PairedLibraries, _hollow, _pairs, answer
 from ccl_bench.leaderboard.store.query import RunQuery
 from ccl_bench.leaderboard.store.query_result import find_runs, list_sources
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES
@@ -576,7 +576,7 @@ def test_pairs_are_those_of_a_comparison_of_every_row_with_every_other(undescrib
 def test_a_pair_of_zeros_has_no_ratio(undescribed: Any) -> None:
     zero = [_candidate(n, 0.0, communication_library=name) for n, name in enumerate(("NCCL", "RCCL"))]
     assert _pairs(undescribed, zero) == []
-    assert Pair("NCCL", "RCCL", [3.0, 1.0, 2.0], [], "lower").middle == 2.0
+    assert PairedLibraries("NCCL", "RCCL", [3.0, 1.0, 2.0], [], "lower").middle == 2.0
 
 
 def test_a_point_between_measured_ones_lies_on_a_line_of_logarithms() -> None:
@@ -615,7 +615,7 @@ def test_the_answer_says_what_kind_of_number_each_is() -> None:
     goal = answers.goals()[0]
 
     def sentence(best: list[Candidate], measured: Candidate | None) -> str:
-        found = answers.Answer(
+        found = answers.BoardAnswer(
             RunQuery(), goal, None, "hardware", best, measured, best, {}, [], [], [goal], []
         )
         return "".join(text for text, _ in _sentence(found, Links()))

@@ -18,7 +18,7 @@ from ccl_bench.leaderboard.pages.answer import question_page
 from ccl_bench.leaderboard.pages.compare import best_pair, compare_page
 from ccl_bench.leaderboard.pages.feed import runs_feed
 from ccl_bench.leaderboard.pages.gaps import gaps_page
-from ccl_bench.leaderboard.pages.links import PAGES_AS_FILES, SHORT_ID, SiteLinks, question_name
+from ccl_bench.leaderboard.pages.links import SHORT_ID, SiteLinks, question_name
 from ccl_bench.leaderboard.pages.reference import metrics_page
 from ccl_bench.leaderboard.pages.render import (
     ASSETS,
@@ -238,7 +238,8 @@ class _SiteWriter:
                 count = sum(phases.values()) if phase == "any" else phases.get(phase, 0)
                 if not count and phase != "any":
                     continue
-                for place in range(1, min(PAGES_AS_FILES, max(1, -(-count // RunQuery().size))) + 1):
+                last = max(1, -(-count // RunQuery().size))
+                for place in range(1, min(top.pages_as_files or last, last) + 1):
                     query = RunQuery.model_validate({"phase": phase, "page": place})
                     self._page(top.table(query), partial(table_page, connection, query, top), top)
             workloads = query_result.list_workloads(connection)

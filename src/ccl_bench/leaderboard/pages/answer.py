@@ -15,7 +15,7 @@ from ccl_bench.leaderboard.pages.render import (
     parallelism_text,
     render_page,
 )
-from ccl_bench.leaderboard.store.answers import Answer, answer, describe
+from ccl_bench.leaderboard.store.answers import BoardAnswer, answer, describe
 from ccl_bench.leaderboard.store.reported_rows import STATE
 from ccl_bench.report.formatting import amount, with_unit
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from ccl_bench.leaderboard.pages.links import Links
-    from ccl_bench.leaderboard.store.answers import Candidate, Pair
+    from ccl_bench.leaderboard.store.answers import Candidate, PairedLibraries
     from ccl_bench.leaderboard.store.query import RunQuery
     from ccl_bench.leaderboard.store.query_result import Matching
 
@@ -103,7 +103,7 @@ class Bar:
 class ShownAnswer:
     """An answer as the page shows it."""
 
-    answer: Answer
+    answer: BoardAnswer
     sentence: Words
     picture: Picture | None
     bars: list[Bar]
@@ -164,7 +164,7 @@ def question_page(connection: Connection, query: RunQuery, to: Links) -> str:
     return render_page("question.html", f"{model}, {query.phase}", to, at="runs", shown_answer=shown)
 
 
-def _by_floor(connection: Connection, result: Answer, to: Links) -> Iterator[tuple[str, Words]]:
+def _by_floor(connection: Connection, result: BoardAnswer, to: Links) -> Iterator[tuple[str, Words]]:
     """Yield each least interactivity with the best row that reaches it."""
     best = {}
     for floor in FLOORS:
@@ -186,7 +186,7 @@ def _short_name(model: str) -> str:
     return model.rpartition("/")[2]
 
 
-def _sentence(result: Answer, to: Links) -> Iterator[tuple[str, str]]:
+def _sentence(result: BoardAnswer, to: Links) -> Iterator[tuple[str, str]]:
     """Yield the answer in words; each part of the question leads to its rows, each number to its run."""
     question, goal = result.query, result.goal
     yield "For ", ""
@@ -249,7 +249,7 @@ def _described(each: Candidate, to: Links) -> Iterator[tuple[str, str]]:
     yield at, ""
 
 
-def _pair(pair: Pair, result: Answer, to: Links) -> Iterator[tuple[str, str]]:
+def _pair(pair: PairedLibraries, result: BoardAnswer, to: Links) -> Iterator[tuple[str, str]]:
     """Yield the comparison of two libraries in words."""
     change = (pair.middle - 1) * 100
     is_less = change < 0
@@ -278,7 +278,7 @@ _NAME = 90
 """Room for the name of a system right of its line."""
 
 
-def _picture(connection: Connection, result: Answer) -> Picture | None:
+def _picture(connection: Connection, result: BoardAnswer) -> Picture | None:
     points = [each for each in result.points if each.interactivity and each.value > 0]
     if not points:
         return None
@@ -368,7 +368,7 @@ def _share(value: float, ticks: Sequence[float]) -> float:
     return math.log(value / ticks[0]) / math.log(ticks[-1] / ticks[0])
 
 
-def _bars(connection: Connection, result: Answer) -> list[Bar]:
+def _bars(connection: Connection, result: BoardAnswer) -> list[Bar]:
     """Return bars of the best rows, one for each configuration."""
     shown = sorted(result.points, key=lambda each: each.order)[:_BARS]
     describe(connection, shown)

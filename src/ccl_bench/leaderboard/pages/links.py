@@ -114,8 +114,11 @@ def question_name(phase: str, model: str, input_len: int | None, output_len: int
 
 
 INDEX = "index.html"
-PAGES_AS_FILES = 2
-"""Pages of a phase that need no script; every published run has a page, and `runs.parquet` has every row."""
+_PAGES_WITH_REPORTED = 2
+"""Pages of a phase that need no script on a board that also has rows reported elsewhere.
+
+Thousands of such rows would take most of a site; `runs.parquet` has all, and every published run has a page.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +148,14 @@ class SiteLinks(Links):
             return None
         if usual.phase == complete_query(RunQuery(), self.phases).phase and query.page == 1:
             return INDEX
-        if query.page > PAGES_AS_FILES:
+        if self.pages_as_files is not None and query.page > self.pages_as_files:
             return None
         return f"{usual.phase}-{query.page}.html"
+
+    @property
+    def pages_as_files(self) -> int | None:
+        """Most pages of a phase that are files; None for all."""
+        return _PAGES_WITH_REPORTED if self.sources else None
 
     def question(self, query: RunQuery, **changes: Any) -> str:
         """Return the page that answers a question, or the table that a script filters."""

@@ -24,6 +24,8 @@ _LETTER = 6.6
 _MARGIN = 8
 _MOST_LETTERS = 110
 """Letters of a line of the picture that fit its width."""
+_PER_DEVICE = ("training_throughput_per_device", "output_throughput_per_device")
+"""What the board derives for a training, and for a server."""
 _STATE_COLOURS = {"verified": LIGHT["good"], "withdrawn": LIGHT["error"], "superseded": LIGHT["warning"]}
 """Background of the badge's second part; grey for any other state."""
 
@@ -51,16 +53,16 @@ def run_badge(listed: ListedRun) -> str:
 
 
 def headline_text(listed: ListedRun) -> str:
-    """Return the first default metric of a run in words, tokens per second per device of the run."""
+    """Return the tokens per second per device of a run in words, else its first default metric."""
     run = listed.run
     usual = default_columns().get(run["phase"] or "any", default_columns()["any"])
-    name = next((name for name in usual if name in listed.numbers), None)
+    name = next((name for name in (*_PER_DEVICE, *usual) if name in listed.numbers), None)
     if name is None:
         return "ccl-bench"
     number = listed.numbers[name]
-    if number.unit == "tokens/s" and run["device_count"]:
+    if name in _PER_DEVICE:
         device = "TPU" if "TPU" in (run["hardware"] or "").upper() else "GPU"
-        return f"tokens/s per {device} {amount(number.value / run['device_count'])}"
+        return f"tokens/s per {device} {amount(number.value)}"
     return f"{metric_title(name)} {with_unit(number.value, number.unit)}"
 
 

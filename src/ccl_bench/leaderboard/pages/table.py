@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, get_args
 
 from ccl_bench.leaderboard.pages.answer import shown_answer
-from ccl_bench.leaderboard.pages.links import PAGES_AS_FILES
 from ccl_bench.leaderboard.pages.render import BADGES, number_cell, parallelism_text, render_page
 from ccl_bench.leaderboard.pages.titles import metric_hint, metric_title
 from ccl_bench.leaderboard.store import query_result
@@ -131,7 +130,6 @@ def table_page(connection: Connection, query: RunQuery, to: Links) -> str:
         sorted_by=dict(sortable).get(full_query.sort, full_query.sort),
         states=STATES,
         kinds=KINDS,
-        pages_as_files=PAGES_AS_FILES,
     )
 
 

@@ -12,7 +12,7 @@ from ccl_bench.trace.formats.serving.inferencex import devices_of, numbers_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ccl_bench.leaderboard.reported.observations import Observations
+    from ccl_bench.leaderboard.reported.observations import SourceRows
 
 MARK = "tput_per_gpu"
 """Key that only these files have."""
@@ -21,7 +21,7 @@ _OUTPUT = "output_tput_per_gpu"
 _TRUE = {True, "true", "True", "1"}
 
 
-def add_point(observations: Observations, where: str, name: str, point: Mapping[str, Any]) -> None:
+def add_point(observations: SourceRows, where: str, name: str, point: Mapping[str, Any]) -> None:
     """Add one point; a missing or wrong value makes it a mistake."""
     source = observations.source
     try:

@@ -161,7 +161,7 @@ def is_date(text: str) -> bool:
         return False
 
 
-class Observations:
+class SourceRows:
     """Observations of a source that are read one by one; those with mistakes are named and left out."""
 
     def __init__(self, source: Source) -> None:
@@ -220,7 +220,7 @@ class Observations:
                 f"{self.source.name} has more than {MOST_ROWS:,} rows", fix="import a part of them"
             )
 
-    def join(self, other: Observations) -> None:
+    def join(self, other: SourceRows) -> None:
         """Add the observations and mistakes of another file of the same source."""
         self._rows += other._rows
         self.mistakes += other.mistakes
@@ -265,7 +265,7 @@ def read_reported(path: Path) -> Reported:
 
 
 def _problem(rows: pl.DataFrame) -> str:
-    """Return what `Observations` would not have taken."""
+    """Return what `SourceRows` would not have taken."""
     if rows.height > MOST_ROWS:
         return f"has more than {MOST_ROWS:,} rows"
     for column in rows:

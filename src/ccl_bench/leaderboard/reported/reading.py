@@ -15,10 +15,10 @@ from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.text import plain
 from ccl_bench.leaderboard.reported import inference_x, silicon, upstream
 from ccl_bench.leaderboard.reported.observations import (
-    Observations,
     Reported,
     Source,
     SourceNumber,
+    SourceRows,
     check_source,
     known_source,
 )
@@ -55,7 +55,7 @@ def read_files(
     source is not described.
     """
     # One for each kind of file: two of them have other numbers, even where the caller gives both one name.
-    by_kind: dict[str, Observations] = {}
+    by_kind: dict[str, SourceRows] = {}
     mistakes: list[str] = []
     for place in places:
         for path in _files(place):
@@ -92,8 +92,8 @@ def _files(place: Path) -> Iterator[Path]:
 
 
 def _read_file(
-    path: Path, name: str, about: About, card: Path | None, by_kind: dict[str, Observations]
-) -> Observations:
+    path: Path, name: str, about: About, card: Path | None, by_kind: dict[str, SourceRows]
+) -> SourceRows:
     if path.stat().st_size > _LARGEST_BYTES:
         fix = "split the table, or import parts of it"
         raise InputError(f"is larger than {_LARGEST_BYTES // MIB} MiB", where=str(path), fix=fix)
@@ -115,7 +115,7 @@ def _read_file(
                 raise InputError("has no list of rows", where=str(path), fix="download the file again")
             return _joined(by_kind, upstream.read_upstream(document), about)
         points = document if isinstance(document, list) else [document]
-        observations = by_kind.setdefault("inference-x", Observations(_described("inference-x", about)))
+        observations = by_kind.setdefault("inference-x", SourceRows(_described("inference-x", about)))
         for number, point in enumerate(points, start=1):
             where = f"{name}, point {number}" if len(points) > 1 else name
             if isinstance(point, dict):
@@ -128,14 +128,14 @@ def _read_file(
             f"{path} does not say where it is from",
             fix="give --source NAME, --title, --licence and --date, and --card for what was run",
         )
-    observations = by_kind.setdefault(f"results of {about.name}", Observations(_of_results(about)))
+    observations = by_kind.setdefault(f"results of {about.name}", SourceRows(_of_results(about)))
     add_result(observations, path, name, card)
     return observations
 
 
-def _joined(by_kind: dict[str, Observations], read: Observations, about: About) -> Observations:
+def _joined(by_kind: dict[str, SourceRows], read: SourceRows, about: About) -> SourceRows:
     source = _described(read.source.name, about)
-    joined = by_kind.setdefault(read.source.name, Observations(source))
+    joined = by_kind.setdefault(read.source.name, SourceRows(source))
     joined.join(read)
     return joined
 

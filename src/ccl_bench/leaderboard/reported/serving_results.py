@@ -16,7 +16,7 @@ from ccl_bench.run import open_run
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ccl_bench.leaderboard.reported.observations import Observations
+    from ccl_bench.leaderboard.reported.observations import SourceRows
 
 MEASURED = (
     "TTFT",
@@ -30,7 +30,7 @@ MEASURED = (
 """Metrics of a result that a row has."""
 
 
-def add_result(observations: Observations, path: Path, name: str, card: Path | None) -> None:
+def add_result(observations: SourceRows, path: Path, name: str, card: Path | None) -> None:
     """Add the numbers of one result file; what its card does not describe is a mistake."""
     try:
         run = open_run(path, card=card)

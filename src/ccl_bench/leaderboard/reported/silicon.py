@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import counted
-from ccl_bench.leaderboard.reported.observations import MISTAKES, Observations, known_source
+from ccl_bench.leaderboard.reported.observations import MISTAKES, SourceRows, known_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,9 +30,9 @@ _MEASURED = re.compile(r"(?:^|; )measured=(\d{4}-\d\d-\d\d)")
 _IMAGE = re.compile(r"(?:^|; )(?:image=)?[\w./#-]+:(v?\d[\w.-]*)(?:;|$)")
 
 
-def read_silicon(stream: IO[str]) -> Observations:
+def read_silicon(stream: IO[str]) -> SourceRows:
     """Return the observations of a table; csv.Error if it is none."""
-    observations = Observations(known_source("aiconfigurator"))
+    observations = SourceRows(known_source("aiconfigurator"))
     source = observations.source
     table = csv.DictReader(stream, restval="")
     if len(table.fieldnames or ()) > _MOST_COLUMNS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ccl_bench.leaderboard.reported.observations import MISTAKES, Observations, known_source
+from ccl_bench.leaderboard.reported.observations import MISTAKES, SourceRows, known_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -14,10 +14,10 @@ MARK = "metric_info"
 """Key that only this file has."""
 
 
-def read_upstream(document: Mapping[str, Any]) -> Observations:
+def read_upstream(document: Mapping[str, Any]) -> SourceRows:
     """Return the observations of a parsed file."""
     source = known_source("ccl-bench-2026")
-    observations = Observations(source)
+    observations = SourceRows(source)
     for number, row in enumerate(document["rows"], start=1):
         where = f"row {number}"
         try:

@@ -78,7 +78,7 @@ class Hollow:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PairedLibraries:
     """Two libraries on rows that agree in everything else; ratios are `second` by `first`."""
 
     first: str
@@ -94,7 +94,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BoardAnswer:
     """The answer to a question, with the question as it was understood."""
 
     query: RunQuery
@@ -113,7 +113,7 @@ class Answer:
     """System → its points that no other one of it dominates, by rising interactivity."""
     hollow: list[Hollow]
     """The value of each system at the asked interactivity, between measured points."""
-    pairs: list[Pair]
+    pairs: list[PairedLibraries]
     goals: list[Goal]
     """Goals that rows of this question have numbers for."""
     others: list[tuple[dict[str, Any], int]]
@@ -135,7 +135,7 @@ _QUESTIONS = 12
 """Further questions that are offered."""
 
 
-def answer(connection: Connection, query: RunQuery, matching: Matching | None = None) -> Answer | None:
+def answer(connection: Connection, query: RunQuery, matching: Matching | None = None) -> BoardAnswer | None:
     """Return the answer to a completed query; None if no row has a number that any goal asks for.
 
     A query that names no model is answered for the one with the most rows, and says so. `matching` are the
@@ -183,7 +183,7 @@ def answer(connection: Connection, query: RunQuery, matching: Matching | None = 
     measured = min(recomputed, key=attrgetter("order"), default=None)
     describe(connection, [*best, *([measured] if measured else [])])
     fronts = _fronts(points) if phase == "inference" and goal.metric != INTERACTIVITY else {}
-    return Answer(
+    return BoardAnswer(
         query,
         goal,
         workload,
@@ -409,7 +409,7 @@ _SAME = (
 _PAIR = 2
 
 
-def _pairs(connection: Connection, points: Iterable[Candidate]) -> list[Pair]:
+def _pairs(connection: Connection, points: Iterable[Candidate]) -> list[PairedLibraries]:
     """Return each pair of libraries with the ratios of their numbers; of rows that agree the best counts."""
     with_library = [each for each in points if each.run["communication_library"]]
     if len({each.run["communication_library"] for each in with_library}) < _PAIR:
@@ -421,13 +421,13 @@ def _pairs(connection: Connection, points: Iterable[Candidate]) -> list[Pair]:
         libraries = alike.setdefault(tuple(each.run[name] for name in _SAME), {})
         if library not in libraries or each.order < libraries[library].order:
             libraries[library] = each
-    pairs: dict[tuple[str, str], Pair] = {}
+    pairs: dict[tuple[str, str], PairedLibraries] = {}
     for libraries in alike.values():
         # NCCL is what most rows have, so that others are compared with it.
         for first, second in combinations(sorted(libraries, key=lambda name: (name != "NCCL", name)), 2):
             one, other = libraries[first], libraries[second]
             if one.value > 0:
-                pair = pairs.setdefault((first, second), Pair(first, second, [], [], one.better))
+                pair = pairs.setdefault((first, second), PairedLibraries(first, second, [], [], one.better))
                 pair.ratios.append(other.value / one.value)
                 pair.runs.append((one.run["id"], other.run["id"]))
     return sorted(pairs.values(), key=lambda pair: (-len(pair.ratios), pair.first, pair.second))
