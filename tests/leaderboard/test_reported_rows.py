@@ -614,9 +614,9 @@ def test_the_answer_says_what_kind_of_number_each_is() -> None:
     ]
     goal = answers.goals()[0]
 
-    def sentence(best: list[Candidate], measured: Candidate | None) -> str:
+    def sentence(best: list[Candidate], measured: Candidate | None, *, is_derived: bool = False) -> str:
         found = answers.BoardAnswer(
-            RunQuery(), goal, None, "hardware", best, measured, best, {}, [], [], [goal], []
+            RunQuery(), goal, None, "hardware", best, measured, is_derived, best, {}, [], [], [goal], []
         )
         return "".join(text for text, _ in _sentence(found, Links()))
 
@@ -627,3 +627,12 @@ def test_the_answer_says_what_kind_of_number_each_is() -> None:
     assert sentence(rows[1:2], None).endswith("B, 8 s. This number is self-reported, not measured here.")
     assert sentence(rows[2:], rows[2]).endswith("C, 7 s. This number is measured.")
     assert sentence(rows[:1], rows[2]).endswith("The best that was measured here: C, 7 s.")
+    assert "derived" not in sentence(rows, rows[2])
+    derived = sentence(rows[:1], None, is_derived=True)
+    assert derived.endswith(" Throughput is derived from TTFT, TPOT and concurrency.")
+
+
+def test_an_answer_says_that_a_throughput_is_derived_where_it_is(small: Store, tmp_path: Path) -> None:
+    imported(small, table(tmp_path / "t.csv", point("a", 100, 10, load=16)))
+    assert _answer(small, phase="inference", matters=OUTPUT).is_derived
+    assert not _answer(small, phase="inference", matters="TTFT").is_derived

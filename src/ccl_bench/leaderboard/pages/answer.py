@@ -16,6 +16,7 @@ from ccl_bench.leaderboard.pages.render import (
     render_page,
 )
 from ccl_bench.leaderboard.store.answers import BoardAnswer, answer, describe
+from ccl_bench.leaderboard.store.board_numbers import DERIVED
 from ccl_bench.leaderboard.store.reported_rows import STATE
 from ccl_bench.report.formatting import amount, with_unit
 
@@ -226,6 +227,8 @@ def _sentence(result: BoardAnswer, to: Links) -> Iterator[tuple[str, str]]:
         subject = "These numbers are" if len(named) > 1 else "This number is"
         (kind,) = kinds
         yield f" {subject} {kind}{'' if kind == BADGES[State.VERIFIED].word else ', not measured here'}.", ""
+    if result.is_derived:
+        yield f" Throughput is {DERIVED}.", ""
     if result.measured and result.measured not in named:
         yield " The best that was measured here: ", ""
         yield from _described(result.measured, to)

@@ -15,6 +15,7 @@ from sqlalchemy import func, select
 
 from ccl_bench.analysis.serving.curves import interpolated, pareto_front
 from ccl_bench.leaderboard.bundle.format import State
+from ccl_bench.leaderboard.store.board_numbers import DERIVED
 from ccl_bench.leaderboard.store.columns import AXES
 from ccl_bench.leaderboard.store.query_result import Matching, is_narrowed, where_clauses
 from ccl_bench.leaderboard.store.rows import is_listed
@@ -107,6 +108,8 @@ class BoardAnswer:
     """The best row of each system or library, the best first."""
     measured: Candidate | None
     """The best row whose numbers were recomputed from their traces; None if nobody measured one here."""
+    is_derived: bool
+    """Whether a number of these rows follows from others that were measured, and was not itself."""
     points: list[Candidate]
     """Every row that answers."""
     fronts: dict[str, list[Candidate]]
@@ -190,12 +193,22 @@ def answer(connection: Connection, query: RunQuery, matching: Matching | None = 
         by,
         best,
         measured,
+        _is_derived(connection, best, goal.metric),
         points,
         fronts,
         _hollow(points, floor),
         pairs,
         [*offered],
         others,
+    )
+
+
+def _is_derived(connection: Connection, rows: Sequence[Candidate], metric: str) -> bool:
+    """Whether the board derived a number of some rows from other ones."""
+    of_rows = VALUES.c.run.in_([each.run["id"] for each in rows[:_AT_ONCE]])
+    derived = select(VALUES.c.run).where(of_rows, VALUES.c.metric == metric)
+    return (
+        connection.execute(derived.where(VALUES.c.measured.startswith(DERIVED)).limit(1)).first() is not None
     )
 
 
@@ -300,10 +313,11 @@ def _goals_with_rows(
     counts = {}
     for goal in goals():
         if goal.phase == phase:
-            metric, count = goal.metric, 0
-            if phase == "inference":
-                count = sum(run in rows for (run,) in _numbers(connection, metric, workloads, most=_FIRST))
-            counts[goal] = count or sum(run in rows for (run,) in _numbers(connection, metric, workloads))
+            metric, most = goal.metric, _FIRST if phase == "inference" else None
+            runs = [run for (run,) in _numbers(connection, metric, workloads, most=most)]
+            counts[goal] = sum(run in rows for run in runs)
+            if most and not counts[goal] and len(runs) >= most:  # there may be more
+                counts[goal] = sum(run in rows for (run,) in _numbers(connection, metric, workloads))
     return {goal: count for goal, count in counts.items() if count}
 
 
