@@ -8,6 +8,7 @@ from collections import defaultdict
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import polars as pl
 import pytest
 from frames import derive, table
@@ -183,7 +184,11 @@ def test_the_step_of_a_run_is_the_mean_of_the_slowest_ranks() -> None:
 
 def completions(path: Path) -> list[float]:
     """Return when the last work ended that each `ProfilerStep` of a file launched, in ms."""
-    events = [each for each in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if "dur" in each]
+    events = [
+        each
+        for each in msgspec.json.decode(gzip.decompress(path.read_bytes()))["traceEvents"]
+        if "dur" in each
+    ]
     marks = sorted(
         (each["ts"], each["ts"] + each["dur"])
         for each in events

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from chakra_wire import ALL_REDUCE, ALL_TO_ALL, COMM_COLL_NODE, METADATA_NODE, communication, read
 
 from ccl_bench.chakra import export
@@ -24,7 +25,7 @@ def _linked(folder: Path, *files: Path) -> Path:
 
 
 def _json(path: Path) -> Any:
-    return json.loads(gzip.decompress(path.read_bytes()))
+    return msgspec.json.decode(gzip.decompress(path.read_bytes()))
 
 
 def test_the_collectives_of_a_megatron_rank_equal_those_of_its_execution_trace(

@@ -8,6 +8,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from injected import CASES, HEALTHY, PIPELINE, SHARDED, diagnosed, diagnosed_case, only, step_s
 
@@ -135,7 +136,7 @@ def test_the_data_loader_of_a_recording_of_torch_1_8_is_named() -> None:
     run = Path(str(CORPUS)) / "conclusions" / "old-loader"
     idle_us, loads = 0, 0
     for path in run.iterdir():
-        events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        events = msgspec.json.decode(gzip.decompress(path.read_bytes()))["traceEvents"]
         work = [each for each in events if each.get("cat") in {"Kernel", "Memcpy", "Memset"}]
         work.sort(key=lambda event: event["ts"])
         for load in (each for each in events if str(each["name"]).startswith("enumerate(DataLoader)#")):

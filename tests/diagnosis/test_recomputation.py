@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from checkpointed_training import CHECKPOINTED, HEALTHY, LAYERS, LINEAR, STEPS
 from injected import SHARDED, TOGETHER, diagnosed, step_s
@@ -32,7 +33,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _operators(run: Path) -> list[dict[str, Any]]:
-    events = json.loads((run / "rank0.json").read_bytes())["traceEvents"]
+    events = msgspec.json.decode((run / "rank0.json").read_bytes())["traceEvents"]
     return [event for event in events if event.get("cat") == "cpu_op"]
 
 

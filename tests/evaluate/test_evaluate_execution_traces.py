@@ -9,6 +9,7 @@ from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from commands import invoke
 
@@ -49,7 +50,7 @@ def _results(folder: Path) -> dict[str, Result]:
 def _calls(folder: Path, rank: int) -> list[dict[str, Any]]:
     """Return the arguments of the communication calls of a rank, as the file has them."""
     with gzip.open(folder / f"rank{rank}_et.json.gz") as stream:
-        nodes = json.load(stream)["nodes"]
+        nodes = msgspec.json.decode(stream.read())["nodes"]
     named = [node for node in nodes if node["name"] == "record_param_comms"]
     return [{entry["name"]: entry["value"] for entry in node["attrs"]} for node in named]
 
@@ -120,7 +121,7 @@ def test_a_number_that_needs_no_times_is_refused_for_what_it_lacks(corpus: Path)
 
 def test_operations_are_those_of_the_products_that_call_no_other(recorded: Path) -> None:
     with gzip.open(recorded / "rank0_et.json.gz") as stream:
-        nodes = {node["id"]: node for node in json.load(stream)["nodes"]}
+        nodes = {node["id"]: node for node in msgspec.json.decode(stream.read())["nodes"]}
     first = {"aten::mm": 0, "aten::addmm": 1}
     products = {number: node for number, node in nodes.items() if node["name"] in first}
     outer = set()
@@ -154,7 +155,7 @@ def test_without_a_marked_step_the_whole_trace_is_one(corpus: Path) -> None:
 def _operands(path: Path) -> list[tuple[str, list[Any], int]]:
     """Return collective, arguments and bytes sent of each call of a trace of schema 1.0."""
     with gzip.open(path) as stream:
-        nodes = json.load(stream)["nodes"]
+        nodes = msgspec.json.decode(stream.read())["nodes"]
     calls = [node["inputs"] for node in nodes if node["name"] == "record_param_comms"]
     calls = [call for call in calls if "wait" not in call]
     tensors = [call[0][0] if isinstance(call[0][0], list) else call[0] for call in calls]

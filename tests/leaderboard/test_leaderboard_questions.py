@@ -157,7 +157,7 @@ def test_pages_read_from_an_index_are_those_that_sorting_all_runs_gives(
 ) -> None:
     asked = {"phase": phase, "order": order, "together": together, "size": 7}
     for sort in SORTS:
-        for page in (1, 6, 12):
+        for page in (1, 12):
             question = RunQuery(**asked, sort=sort, page=page)
             narrowed = question.model_copy(update={"q": "run-"})  # every name begins so
             with full.engine.connect() as connection:

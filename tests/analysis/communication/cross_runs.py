@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from ccl_bench.analysis.derived import DERIVED
@@ -70,7 +71,7 @@ def measured(folder: Path, metric: str) -> Result:
 def document(path: Path) -> dict[str, Any]:
     """Return a trace as json.load gives it."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-        return json.load(stream)
+        return msgspec.json.decode(stream.read())
 
 
 @cache

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from slurm_site import ACTIVE, PLAIN, STEPS
 
@@ -30,7 +30,9 @@ def step_seconds(run: Path, ranks: int) -> list[float]:
 
 
 def _events(run: Path, rank: int) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = json.loads((run / f"kineto_trace_{rank}.json").read_text())["traceEvents"]
+    events: list[dict[str, Any]] = msgspec.json.decode((run / f"kineto_trace_{rank}.json").read_bytes())[
+        "traceEvents"
+    ]
     return events
 
 
