@@ -7,7 +7,9 @@ parallelism on one node, is in test_slurm_instructions.py; `make workloads` trai
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -56,3 +58,38 @@ def test_a_pipeline_over_two_nodes(site: Site) -> None:
     run = _collected(job, ranks=2)
     assert_agrees(job, ranks=2)
     assert _sizes(run) == {"dp_shard": 1, "tp": 1, "pp": 2, "pp_mb": 1, "microbatches": 4}
+
+
+PLAIN_LOOP = """
+import os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+rank, ranks = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
+dist.init_process_group("gloo", init_method=f"file://{os.environ['MEET']}", rank=rank, world_size=ranks)
+model = DistributedDataParallel(torch.nn.Linear(256, 256))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(30):
+    optimizer.zero_grad()
+    model(torch.randn(8, 256)).square().mean().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_a_plain_program_that_srun_starts_on_two_nodes(site: Site, tmp_path: Path) -> None:
+    """No torchrun names the ranks, and nobody edits the program: its ranks are those of Slurm's tasks."""
+    program, run = tmp_path / "train.py", tmp_path / "run"
+    program.write_text(PLAIN_LOOP)
+    srun = ("srun", "--account=m1234", "--constraint=gpu", "--nodes=2", "--ntasks-per-node=1")
+    words = ("ccl-bench", "collect", "--output", str(run), "--", *srun, sys.executable, str(program))
+    done = site.ran(*words, MEET=str(tmp_path / "meet"), OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    traces = [run / f"kineto_trace_{rank}.json" for rank in range(2)]
+    assert all(json.loads(path.read_text())["distributedInfo"]["rank"] == n for n, path in enumerate(traces))
+    recording = json.loads((run / "run_metadata.json").read_text())["recording"]
+    assert [each["host"] for each in recording["processes"]] == ["n1", "n2"]
+    # Each step reduces the gradients of weight and bias in one bucket.
+    measured = site.measured(run, "coll_call_num")["coll_call_num"]
+    assert measured["value"] == 1
