@@ -1,4 +1,4 @@
-"""The commands that run a leaderboard: `serve`, `site`, `index`, `backup`, `token` and `worker`."""
+"""The commands that run a leaderboard: `serve`, and `site`, `index`, `backup`, `token`, `worker` of `board`."""
 
 from __future__ import annotations
 

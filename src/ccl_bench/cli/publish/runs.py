@@ -1,4 +1,4 @@
-"""The commands that change published runs: `publish`, `withdraw` and `approve`."""
+"""The commands that change published runs: `publish`, `board withdraw` and `board approve`."""
 
 from __future__ import annotations
 

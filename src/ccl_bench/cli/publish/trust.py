@@ -1,4 +1,4 @@
-"""The commands for signatures: `keygen`, `key`, `verify` and `audit`."""
+"""The commands of trust: `sign new`, `sign verify`, `board key` and `board audit`."""
 
 from __future__ import annotations
 
