@@ -1,4 +1,4 @@
-"""The commands that run a leaderboard: `serve`, and `site`, `index`, `backup`, `token`, `worker` of `board`."""
+"""The commands that run a leaderboard: `serve`, and `board site`, `index`, `backup`, `token`, `worker`."""
 
 from __future__ import annotations
 
