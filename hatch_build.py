@@ -1,11 +1,11 @@
-"""Make the files that the package has and the repository lacks, and add those that a checkout has elsewhere.
+"""Make the files that the package has and the repository lacks, and add files of the checkout to the package.
 
-Made are the native readers and the scripts of charts. Added is what `ccl-bench new --from` reads, and what the
-run.sh that it writes sources.
+Made are the native readers and the scripts of charts. Added is what `ccl-bench new --from` reads, and what
+the run.sh that it writes sources.
 
 The readers are compiled with the system's C compiler or, where there is none that works, with the one in the
-wheel `ziglang`, which is asked for only then. Where neither works, and on Windows, the package is built without
-the library, and ccl-bench reads traces without it, more slowly. CCL_BENCH_NATIVE=0 leaves it out.
+wheel `ziglang`, which is asked for only then. Where neither works, and on Windows, the package is built
+without the library, and ccl-bench reads traces without it, more slowly. CCL_BENCH_NATIVE=0 leaves it out.
 
 The scripts are Vega, Vega-Lite and vega-embed, which vl-convert-python bundles into one. Without it the build
 fails: every report needs them. A wheel of ccl-bench has them for every machine.
