@@ -20,10 +20,13 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /source
 COPY hashes.txt hashes-build.txt hatch_build.py pyproject.toml CHANGELOG.md LICENSE README.md ./
+COPY clusters clusters
 COPY docs/man docs/man
 COPY examples/runs examples/runs
+COPY perlmutter perlmutter
 COPY scripts/install_hashed.sh scripts/install_hashed.sh
 COPY src src
+COPY workloads workloads
 # Extras to install, with commas between them: leaderboard,remote.
 ARG EXTRAS=""
 RUN python -m venv --without-pip /opt/ccl-bench \

@@ -1,8 +1,11 @@
-"""Make the files that the package has and the repository has not: the native readers, the scripts of charts.
+"""Make the files that the package has and the repository lacks, and add files of the checkout to the package.
+
+Made are the native readers and the scripts of charts. Added is what `ccl-bench new --from` reads, and what
+the run.sh that it writes sources.
 
 The readers are compiled with the system's C compiler or, where there is none that works, with the one in the
-wheel `ziglang`, which is asked for only then. Where neither works the package is built without the library,
-and ccl-bench reads traces without it, more slowly. CCL_BENCH_NATIVE=0 leaves it out.
+wheel `ziglang`, which is asked for only then. Where neither works, and on Windows, the package is built
+without the library, and ccl-bench reads traces without it, more slowly. CCL_BENCH_NATIVE=0 leaves it out.
 
 The scripts are Vega, Vega-Lite and vega-embed, which vl-convert-python bundles into one. Without it the build
 fails: every report needs them. A wheel of ccl-bench has them for every machine.
@@ -29,6 +32,14 @@ NATIVE = (SHARED, Path("src/ccl_bench/trace/formats/kineto/native"))
 """Folders whose C makes up the library."""
 LIBRARY = SHARED / "librows.so"
 CHARTS = Path("src/ccl_bench/report/render/assets/vega.js")
+CHECKOUT = (
+    "workloads/*.toml",
+    "workloads/torchtitan/*.*",
+    "clusters/*.*",
+    "perlmutter/common.sh",
+    "perlmutter/nsys*.sh",
+)
+"""Files of a checkout that a wheel has below `ccl_bench/checkout`."""
 FLAGS = ("-O3", "-fPIC", "-shared", "-std=c11")
 
 _ZIG = ("ziglang>=0.13",)
@@ -84,7 +95,8 @@ def bundle_charts(target: Path) -> None:
 
 
 def _is_native() -> bool:
-    return os.environ.get("CCL_BENCH_NATIVE") != "0"
+    """Whether to compile the readers, which use calls of POSIX."""
+    return os.environ.get("CCL_BENCH_NATIVE") != "0" and os.name == "posix"
 
 
 class GeneratedFiles(BuildHookInterface):  # type: ignore[type-arg]
@@ -102,10 +114,13 @@ class GeneratedFiles(BuildHookInterface):  # type: ignore[type-arg]
         return [] if works else list(_ZIG)
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002  its interface
-        """Make the files, and name them as parts of the wheel."""
+        """Make the files, and name all as parts of the wheel."""
         root = Path(self.root)
         bundle_charts(root / CHARTS)
         build_data["artifacts"].append(f"/{CHARTS}")
+        files = [path for pattern in CHECKOUT for path in sorted(root.glob(pattern))]
+        places = {str(path): f"ccl_bench/checkout/{path.relative_to(root).as_posix()}" for path in files}
+        build_data["force_include"].update(places)
         if not _is_native() or not compiled(root, root / LIBRARY, [*system_compilers(), *zig()]):
             (root / LIBRARY).unlink(missing_ok=True)
             self.app.display_warning("without the native reader: ccl-bench will read traces more slowly")

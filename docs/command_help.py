@@ -22,11 +22,14 @@ PROGRAMS: dict[str, Callable[[], App]] = {
 }
 
 
-def subcommands(program: str) -> list[str]:
-    """Return the commands that a program's help lists."""
-    _, _, listed = help_of(program).partition("Commands:\n")
-    lines = listed.partition("\n\n")[0].splitlines()
-    return [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
+def subcommands(command: str) -> list[str]:
+    """Return the commands below a program or command, each with its own, in the order of the help."""
+    program, *rest = command.split()
+    app = _app(program)
+    for word in rest:
+        app = app[word]
+    direct = [f"{command} {name}" for name in app if not name.startswith("-")]
+    return [each for name in direct for each in (name, *subcommands(name))]
 
 
 def help_of(command: str, width: int = 100) -> str:

@@ -219,7 +219,7 @@ def reference_page() -> str:
     """Return the help of every command."""
     text = "# Command reference\n\nThe `--help` of every command.\n"
     for program in PROGRAMS:
-        for command in (program, *(f"{program} {name}" for name in subcommands(program))):
+        for command in (program, *subcommands(program)):
             text += f"\n## {command}\n\n```text\n{help_of(command)}```\n"
     return text
 

@@ -14,12 +14,14 @@ from pathlib import Path
 from command_help import PROGRAMS, help_of, subcommands
 
 from ccl_bench import __version__
+from ccl_bench.cli.commands import GROUPS
 
 FOLDER = Path(__file__).resolve().parent / "man"
 MANUAL = "https://github.com/ccl-bench/ccl-bench/tree/main/docs"
 
 _ONE_LINE = 10_000
 """Columns of a help whose lines are whole."""
+_TITLE = re.compile(rf"({'|'.join(('Usage', 'Arguments', 'Options', 'Commands', 'Example', *GROUPS))}):(.*)")
 _ROW = re.compile(r"  (?P<name>\S.*?)(?:  +(?P<help>.*))?")
 
 
@@ -33,7 +35,7 @@ def man_page(program: str) -> str:
     for title in ("Arguments", "Options"):
         if title in parts:
             lines += [f".SH {title.upper()}", *_rows(parts[title])]
-    commands = _commands(program)
+    commands = subcommands(program)
     if commands:
         lines += [".SH COMMANDS", *(line for command in commands for line in _command(command))]
     others = [f".BR {_escaped(other)} (1)," for other in PROGRAMS if other != program]
@@ -46,12 +48,6 @@ def write(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for program in PROGRAMS:
         (folder / f"{program}.1").write_text(man_page(program), encoding="utf-8")
-
-
-def _commands(program: str) -> list[str]:
-    """Return the commands below a program or command, each with its own, in the order of the help."""
-    found = [f"{program} {name}" for name in subcommands(program)]
-    return [each for command in found for each in (command, *_commands(command))]
 
 
 def _command(command: str) -> list[str]:
@@ -68,7 +64,7 @@ def _parts(command: str) -> dict[str, list[str]]:
     parts: dict[str, list[str]] = {"About": []}
     title = "About"
     for line in help_of(command, _ONE_LINE).splitlines():
-        if started := re.fullmatch(r"(Usage|Arguments|Options|Commands|Example):(.*)", line):
+        if started := _TITLE.fullmatch(line):
             title, rest = started.groups()
             parts[title] = [rest.strip()] if rest else []
         elif line:

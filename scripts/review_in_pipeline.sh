@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Review a merge request to a board in a pipeline: a comment in Markdown, and the status of ccl-bench review.
+# Review a merge request to a board in a pipeline: a comment in Markdown, and the status of ccl-bench board review.
 #
 #   scripts/review_in_pipeline.sh BOARD SINCE
 #
@@ -28,7 +28,7 @@ errors=$(mktemp)
 trap 'rm -f "$errors"' EXIT
 
 rm -f "$summary"
-ccl-bench review "${options[@]}" -- "$board" 2>"$errors"
+ccl-bench board review "${options[@]}" -- "$board" 2>"$errors"
 status=$?
 cat "$errors" >&2
 case $status in

@@ -1,14 +1,14 @@
-"""`ccl-bench`: inspect, validate, completion."""
+"""`ccl-bench`: inspect, validate, help."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from ccl_bench.cli import commands
 from ccl_bench.cli.bench import main
 from ccl_bench.metrics import load
 
@@ -116,7 +116,7 @@ def test_validate_reads_a_side_file_alone(sharded: Path, name: str, capsys: Capt
     assert f"({name.removesuffix('.json')}): nothing wrong" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [[], ["inspect"], ["validate"], ["completion"]])
+@pytest.mark.parametrize("arguments", [[], ["inspect"], ["board"], ["board", "token"]])
 def test_help_begins_with_what_a_command_does_and_ends_with_an_example(
     arguments: list[str], capsys: Captured
 ) -> None:
@@ -128,18 +128,30 @@ def test_help_begins_with_what_a_command_does_and_ends_with_an_example(
     assert "ccl-bench" in lines[-1]
 
 
-def test_the_bash_completion_is_a_script_for_both_commands(capsys: Captured) -> None:
-    assert main(["completion", "bash"]) == OK
-    script = capsys.readouterr().out
-    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    assert [line.split()[-1] for line in script.splitlines() if line.startswith("complete ")] == [
-        "ccl-bench",
-        "ccl-metrics",
-    ]
+EARLIER = {
+    "approve": "board approve",
+    "audit": "board audit",
+    "backup": "board backup",
+    "import": "board import",
+    "index": "board index",
+    "key": "board key",
+    "keygen": "sign new",
+    "review": "board review",
+    "site": "board site",
+    "token": "board token",
+    "verify": "sign verify",
+    "withdraw": "board withdraw",
+    "worker": "board worker",
+}
 
 
-def test_metrics_are_completed_by_name(capsys: Captured) -> None:
-    from ccl_bench.cli.metrics import main as metrics_main
-
-    metrics_main(["__complete", "--metric", "coll_"])
-    assert "coll_call_num" in capsys.readouterr().out
+@pytest.mark.parametrize(("earlier", "name"), EARLIER.items())
+def test_an_earlier_name_works_and_is_listed_nowhere(earlier: str, name: str, capsys: Captured) -> None:
+    printed = []
+    for words in ([earlier], name.split()):
+        statuses = [main([*words, "--help"]), main([*words, "--no-such-option"]), main(words)]
+        assert statuses == [OK, WRONG_USAGE, WRONG_USAGE]
+        printed.append(capsys.readouterr())
+    assert printed[0] == printed[1]
+    assert f"Usage: ccl-bench {name} " in printed[0].out
+    assert not {earlier} & set(commands.app([]))

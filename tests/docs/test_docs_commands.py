@@ -24,6 +24,7 @@ from pages import (
 )
 
 from ccl_bench import metrics
+from ccl_bench.cli.commands import FAMILIES
 
 if TYPE_CHECKING:
     import subprocess
@@ -58,10 +59,10 @@ def _help_of(words: tuple[str, ...]) -> str:
 
 
 def _program(line: str) -> tuple[str, ...]:
-    """Return the program of a command line, with its command where it has one."""
+    """Return the program of a command line, with its command where it has one, and the one below it."""
     words = line.split()
     named = words[0] == "ccl-bench" and len(words) > 1 and re.fullmatch(r"[a-z]+(-[a-z]+)*", words[1])
-    return tuple(words[: 2 if named else 1])
+    return tuple(words[: (3 if words[1] in FAMILIES else 2) if named else 1])
 
 
 def test_there_are_commands_and_outputs_to_compare() -> None:

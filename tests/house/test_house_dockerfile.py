@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -88,9 +89,10 @@ def test_it_says_that_nothing_has_built_it() -> None:
 
 def test_each_file_that_the_package_is_built_of_is_copied() -> None:
     copied = {word for name, rest in instructions(TEXT) if name == "COPY" for word in rest.split()[:-1]}
-    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    [needed] = re.findall(r"^include = \[(.*)\]$", project, flags=re.MULTILINE)
-    assert {name.strip(' "').removeprefix("/") for name in needed.split(",")} - {"tools"} <= copied
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = project["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    names = {name.removeprefix("/") for name in needed} - {"tools"}
+    assert {name for name in names if not {name, name.partition("/")[0]} & copied} == set()
 
 
 @pytest.mark.parametrize(

@@ -68,25 +68,25 @@ def test_a_port_that_is_taken_is_said_in_words(data: Path) -> None:
 
 
 def test_a_directory_that_is_not_there_says_how_to_get_one(tmp_path: Path) -> None:
-    for command in (["serve"], ["index"], ["site", "-o", str(tmp_path / "out")]):
-        done = invoke(["ccl-bench", command[0], str(tmp_path / "nothing"), *command[1:]])
+    for command in (["serve"], ["board", "index"], ["board", "site", "-o", str(tmp_path / "out")]):
+        done = invoke(["ccl-bench", *command, str(tmp_path / "nothing")])
         assert done.returncode == 4
         assert "ccl-bench publish" in done.stderr
 
 
 def test_a_site_is_written_and_its_place_printed(data: Path, tmp_path: Path) -> None:
-    done = invoke(["ccl-bench", "site", str(data), "-o", str(tmp_path / "public")])
+    done = invoke(["ccl-bench", "board", "site", str(data), "-o", str(tmp_path / "public")])
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{tmp_path / 'public'}/index.html  3 runs, ")
     assert (tmp_path / "public" / "index.html").is_file()
 
 
 def test_the_index_is_made_anew_and_names_what_was_changed(data: Path) -> None:
-    done = invoke(["ccl-bench", "index", str(data)])
+    done = invoke(["ccl-bench", "board", "index", str(data)])
     assert (done.returncode, done.stdout) == (0, "3 runs in the index\n")
     card = next((data / "runs").glob("*/workload_card.yaml"))
     card.write_text(card.read_text().replace("H100", "B200"))
-    done = invoke(["ccl-bench", "index", str(data)])
+    done = invoke(["ccl-bench", "board", "index", str(data)])
     assert (done.returncode, done.stdout) == (4, "2 runs in the index\n")
     assert f"left out: {card.parent}" in done.stderr
     assert "fix: restore" in done.stderr

@@ -74,7 +74,7 @@ def earlier(tmp_path: Path) -> Path:
 
 def _reviewed(earlier: Path, *words: str) -> CompletedProcess[str]:
     now = earlier.parent / "now"
-    return invoke(["ccl-bench", "review", str(now), "--since", str(earlier), *words])
+    return invoke(["ccl-bench", "board", "review", str(now), "--since", str(earlier), *words])
 
 
 def _folder(board: Path, name: str) -> Path:
@@ -304,7 +304,7 @@ def test_a_board_that_cannot_be_written_is_read(
     write_reported(earlier / "reported" / "ccl-bench-2026.parquet", of_others)
     before = sorted(earlier.rglob("*"))
     for target in ("first", "second"):
-        words = ["ccl-bench", "site", str(earlier), "-o", str(tmp_path / target)]
+        words = ["ccl-bench", "board", "site", str(earlier), "-o", str(tmp_path / target)]
         ended = invoke(words, CCL_BENCH_CACHE=str(tmp_path / "cache"))
         assert ended.returncode == 0, ended.stderr
         assert (tmp_path / target / "sources" / "ccl-bench-2026.html").exists()

@@ -297,21 +297,21 @@ def test_a_database_that_was_lost_is_not_taken_for_an_empty_board(small: Store) 
     small.engine.dispose()
     for path in small.data.glob("index.sqlite*"):
         path.unlink()
-    command = ["ccl-bench", "audit", str(small.data)]
+    command = ["ccl-bench", "board", "audit", str(small.data)]
     lost = invoke(command)
-    assert "1 folder of bundles not on the board: ccl-bench index" in lost.stderr
-    assert invoke(["ccl-bench", "index", str(small.data)]).returncode == 0
+    assert "1 folder of bundles not on the board: ccl-bench board index" in lost.stderr
+    assert invoke(["ccl-bench", "board", "index", str(small.data)]).returncode == 0
     assert (invoke(command).stderr, invoke(command).stdout[:5]) == ("", "1 run")
 
 
 def test_a_head_that_is_none_is_wrong_usage(small: Store) -> None:
-    done = invoke(["ccl-bench", "audit", str(small.data), "--head", "nonsense"])
+    done = invoke(["ccl-bench", "board", "audit", str(small.data), "--head", "nonsense"])
     assert (done.returncode, "NUMBER:HASH" in done.stderr) == (2, True)
 
 
 def test_the_command_says_what_is_wrong_and_what_to_keep(board: Store, database: str | None) -> None:
     more = ["--database", database] if database else []
-    command = ["ccl-bench", "audit", str(board.data), *more]
+    command = ["ccl-bench", "board", "audit", str(board.data), *more]
     good = invoke(command)
     head = audit_store(board).head
     assert (good.returncode, good.stdout) == (

@@ -320,7 +320,7 @@ def test_a_migration_that_is_killed_midway_happened_not_at_all_and_happens_again
 def test_processes_that_migrate_a_board_at_once_migrate_it_once(tmp_path: Path, database: str | None) -> None:
     (data := tmp_path / "data").mkdir()
     _left_behind(data, database, "0001")
-    command = ["ccl-bench", "index", str(data), *(["--database", database] if database else [])]
+    command = ["ccl-bench", "board", "index", str(data), *(["--database", database] if database else [])]
     with ThreadPoolExecutor(2) as pool:
         done = [*pool.map(lambda _: ran(command), range(2))]
     assert [each.returncode for each in done] == [0, 0], done
@@ -371,16 +371,16 @@ def test_the_command_goes_back_and_says_so(small: Store) -> None:
     run = added(small, next(many(1)))
     *earlier, _ = [f"{number:04}" for number in range(1, int(LATEST) + 1)]
     for revision in (earlier[-1], "0003", "0002"):
-        done = invoke(["ccl-bench", "index", str(small.data), "--downgrade", revision])
+        done = invoke(["ccl-bench", "board", "index", str(small.data), "--downgrade", revision])
         assert (done.returncode, f"revision {revision}" in done.stdout) == (0, True), done.stderr
     for none in (LATEST, "9999", "base", "-1", ""):
-        refused = invoke(["ccl-bench", "index", str(small.data), "--downgrade", none])
+        refused = invoke(["ccl-bench", "board", "index", str(small.data), "--downgrade", none])
         assert refused.returncode == 2
         assert refused.stderr.strip().endswith(f"one of: {', '.join(earlier)}")
     assert "log" not in inspect(small.engine).get_table_names()
     with small.engine.connect() as connection:
         assert connection.execute(text("SELECT id FROM runs")).scalar_one() == run
-    assert invoke(["ccl-bench", "index", str(small.data)]).returncode == 0
+    assert invoke(["ccl-bench", "board", "index", str(small.data)]).returncode == 0
     assert audit_store(small).problems == []
 
 

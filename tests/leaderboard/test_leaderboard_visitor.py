@@ -184,7 +184,7 @@ def test_a_maintainer_imports_a_file_and_withdraws_a_run_while_the_board_runs(
     data = str(filled_board.store.data)
     (tmp_path / "agg_mi355x.json").write_text(json.dumps(INFERENCE_X))
     (tmp_path / "agg_broken.json").write_text(json.dumps(INFERENCE_X | {"mean_tpot": 0}))
-    command = ["ccl-bench", "import", str(tmp_path), "--to", data, "--date", "2026-11-01"]
+    command = ["ccl-bench", "board", "import", str(tmp_path), "--to", data, "--date", "2026-11-01"]
     asked = f"{filled_board.address}/?phase=inference&model={MODEL}&input_len=1024&output_len=1024"
 
     def before(page: Page) -> None:
@@ -211,7 +211,7 @@ def test_a_maintainer_imports_a_file_and_withdraws_a_run_while_the_board_runs(
     browser.walk(before)
     done = invoke(command)
     assert (done.returncode, "agg_broken.json" in done.stderr) == (4, True), done.stderr
-    withdraw = ["ccl-bench", "withdraw", filled_board.run, "--at", data, "--note", "wrong clock"]
+    withdraw = ["ccl-bench", "board", "withdraw", filled_board.run, "--at", data, "--note", "wrong clock"]
     assert invoke(withdraw).returncode == 0
     browser.walk(after)
     assert re.search(r"^inference-x +0 +1 ", invoke(command).stdout, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""`ccl-bench import` as somebody runs it, with files that are damaged or meant to harm."""
+"""`ccl-bench board import` as somebody runs it, with files that are damaged or meant to harm."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ GOOD = point("good", 100, 10)
 
 def _imported(*words: object) -> tuple[int, str, list[list[str]]]:
     """Import, and return exit status, messages and the rows of the table that is printed."""
-    done = invoke(["ccl-bench", "import", *map(str, words)])
+    done = invoke(["ccl-bench", "board", "import", *map(str, words)])
     return (
         done.returncode,
         done.stderr,
@@ -120,7 +120,7 @@ def test_a_damaged_file_of_a_source_names_the_way_out_that_works(tmp_path: Path)
     status, messages, _ = _imported(path, "--to", tmp_path / "data")
     assert status == 4
     assert "fix: restore it from a backup, or remove it and import the source's files again" in messages
-    status = invoke(["ccl-bench", "index", str(tmp_path / "data")]).returncode
+    status = invoke(["ccl-bench", "board", "index", str(tmp_path / "data")]).returncode
     assert status == 4
     kept.unlink()
     assert _imported(path, "--to", tmp_path / "data")[2][1][1:3] == ["1", "0"]

@@ -97,7 +97,7 @@ class Leaderboard:
 
     def work(self, **environment: str) -> subprocess.CompletedProcess[str]:
         """Do what a worker does until there is nothing to do, and return the outcome."""
-        command = ["ccl-bench", "worker", str(self.data), "--until-empty"]
+        command = ["ccl-bench", "board", "worker", str(self.data), "--until-empty"]
         return invoke([*command, *(["--database", self.database] if self.database else [])], **environment)
 
     def kill(self) -> None:

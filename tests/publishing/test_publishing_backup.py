@@ -64,9 +64,9 @@ def _check_restored(data: Path, database: str | None, head: str, runs: set[str],
     """Index a restored directory, and find everything in it as it was."""
     more = ["--database", database] if database else []
     call = ran if database else invoke  # a process leaves its connections of PostgreSQL to its end
-    indexed = call(["ccl-bench", "index", str(data), *more])
+    indexed = call(["ccl-bench", "board", "index", str(data), *more])
     assert indexed.returncode == 0, indexed.stderr
-    audited = call(["ccl-bench", "audit", str(data), "--head", head, *more])
+    audited = call(["ccl-bench", "board", "audit", str(data), "--head", head, *more])
     assert audited.returncode == 0, audited.stderr
     store = open_store(data, database)
     reconcile(store, Settings())  # as the next start does
@@ -100,7 +100,9 @@ def test_a_copy_of_a_directory_in_which_somebody_writes_is_whole(
     with Writer(board, bundle) as writer:
         for number, call in enumerate((invoke, ran)):
             before = {run, *writer.accepted}
-            copied = call(["ccl-bench", "backup", str(board.data), "-o", str(tmp_path / f"copy-{number}")])
+            copied = call(
+                ["ccl-bench", "board", "backup", str(board.data), "-o", str(tmp_path / f"copy-{number}")]
+            )
             assert copied.returncode == 0, copied.stderr
     copy = tmp_path / "copy-1"
     assert (copy / "publishing.toml").read_text(encoding="utf-8") == 'quarantine = "none"'
@@ -115,14 +117,17 @@ def test_a_copy_has_the_rows_that_others_reported(opened: Callable[..., Leaderbo
     board = opened()
     reported = packaged()[1]
     assert board.store.add_reported(reported) == reported.rows.height == 102
-    assert invoke(["ccl-bench", "backup", str(board.data), "-o", str(tmp_path / "copy")]).returncode == 0
+    assert (
+        invoke(["ccl-bench", "board", "backup", str(board.data), "-o", str(tmp_path / "copy")]).returncode
+        == 0
+    )
     copied = tmp_path / "copy" / "reported" / "ccl-bench-2026.parquet"
     assert read_reported(copied).rows.equals(reported.rows)
 
 
 def test_a_copy_replaces_nothing(opened: Callable[..., Leaderboard], tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
-    done = invoke(["ccl-bench", "backup", str(opened().data), "-o", str(tmp_path / "copy")])
+    done = invoke(["ccl-bench", "board", "backup", str(opened().data), "-o", str(tmp_path / "copy")])
     assert (done.returncode, "already exists" in done.stderr) == (4, True)
 
 
@@ -141,7 +146,9 @@ def test_a_dump_of_postgresql_and_a_copy_give_the_board_in_an_empty_place(
     with Writer(board, bundle) as writer:
         before = {run, *writer.accepted}
         _program("pg_dump", "-Fc", "-f", dump, _plain(address))
-        copied = ran(["ccl-bench", "backup", str(board.data), "-o", str(copy), "--database", address])
+        copied = ran(
+            ["ccl-bench", "board", "backup", str(board.data), "-o", str(copy), "--database", address]
+        )
         assert copied.returncode == 0, copied.stderr
     restored = create_database(postgresql_server, "restored")
     _program("pg_restore", "-d", _plain(restored), dump)

@@ -33,7 +33,7 @@ def test_the_two_commands_of_a_newcomer_end_with_the_run_ranked(
     opened: Callable[..., Leaderboard], recorded: Path
 ) -> None:
     leaderboard = opened()
-    made = ran(["ccl-bench", "token", str(leaderboard.data), "ada"])
+    made = ran(["ccl-bench", "board", "token", str(leaderboard.data), "ada"])
     page, said = _published(recorded, leaderboard.address, token=made.stdout.strip())
     assert "published, self-reported" in said
     assert page.startswith(f"{leaderboard.address}/runs/")
@@ -56,7 +56,7 @@ def test_traces_that_are_sent_along_make_a_run_verified_by_a_worker_that_then_st
     token = leaderboard.token("ada")
     page, said = _published(recorded, leaderboard.address, "--traces", "include", token=token)
     assert "a worker recomputes its numbers" in said
-    done = ran(["ccl-bench", "worker", str(leaderboard.data), "--until-empty"])
+    done = ran(["ccl-bench", "board", "worker", str(leaderboard.data), "--until-empty"])
     assert (done.returncode, "1 run recomputed" in done.stderr) == (0, True), done.stderr
     assert leaderboard.runs()[0]["state"] == "verified"
     run = page.rpartition("/")[2]
@@ -101,10 +101,10 @@ def test_a_withdrawn_run_keeps_its_page_and_is_ranked_no_more(
     run = leaderboard.sent(archive(bundle), token).json()["id"]
     page = f"{leaderboard.address}/runs/{run}"
     at = ["--at", leaderboard.address, "--note", "the wrong link"]
-    somebody = invoke(["ccl-bench", "withdraw", page, *at], CCL_BENCH_TOKEN=leaderboard.token("eve"))
+    somebody = invoke(["ccl-bench", "board", "withdraw", page, *at], CCL_BENCH_TOKEN=leaderboard.token("eve"))
     assert (somebody.returncode, leaderboard.runs()[0]["state"]) == (4, "self_reported")
     assert "another submitter" in somebody.stderr
-    done = invoke(["ccl-bench", "withdraw", page, *at], CCL_BENCH_TOKEN=token)
+    done = invoke(["ccl-bench", "board", "withdraw", page, *at], CCL_BENCH_TOKEN=token)
     assert (done.returncode, "withdrawn" in done.stdout) == (0, True), done.stderr
     assert leaderboard.runs() == []
     shown = httpx.get(page, timeout=300)
@@ -122,9 +122,9 @@ def test_quarantine_ends_when_a_maintainer_approves(
     page = f"{leaderboard.address}/runs/{received['id']}"
     assert httpx.get(page, timeout=300).status_code == 404
     at = ["--at", leaderboard.address]
-    waiting = invoke(["ccl-bench", "approve", *at], CCL_BENCH_TOKEN=mae)
+    waiting = invoke(["ccl-bench", "board", "approve", *at], CCL_BENCH_TOKEN=mae)
     assert "quarantined" in waiting.stdout
-    done = invoke(["ccl-bench", "approve", page, *at], CCL_BENCH_TOKEN=mae)
+    done = invoke(["ccl-bench", "board", "approve", page, *at], CCL_BENCH_TOKEN=mae)
     assert done.returncode == 0, done.stderr
     assert [run["state"] for run in leaderboard.runs()] == ["self_reported"]
     second = leaderboard.sent(archive(another(bundle, "second")), ada).json()
@@ -188,12 +188,12 @@ def test_a_run_without_a_card_is_refused_before_anything_is_sent(tmp_path: Path)
 
 def test_tokens_are_listed_and_revoked_without_being_shown(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
-    token = invoke(["ccl-bench", "token", data, "ada", "--days", "30"]).stdout.strip()
-    listed = invoke(["ccl-bench", "token", data, "--list"]).stdout
+    token = invoke(["ccl-bench", "board", "token", data, "ada", "--days", "30"]).stdout.strip()
+    listed = invoke(["ccl-bench", "board", "token", data, "--list"]).stdout
     assert "ada" in listed
     _, identity, secret = token.split("_", 2)
     assert secret not in listed
-    assert invoke(["ccl-bench", "token", data, "--revoke", identity]).returncode == 0
-    assert "revoked" in invoke(["ccl-bench", "token", data, "--list"]).stdout
-    missing = invoke(["ccl-bench", "token", data, "--revoke", "0"])
+    assert invoke(["ccl-bench", "board", "token", data, "--revoke", identity]).returncode == 0
+    assert "revoked" in invoke(["ccl-bench", "board", "token", data, "--list"]).stdout
+    missing = invoke(["ccl-bench", "board", "token", data, "--revoke", "0"])
     assert (missing.returncode, "there is no token" in missing.stderr) == (4, True)

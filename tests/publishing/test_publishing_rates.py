@@ -154,10 +154,10 @@ def test_every_token_expires(frozen: Callable[..., Leaderboard], database: str |
 def test_the_command_makes_no_token_for_ever(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     for days in ("0", "367"):
-        done = invoke(["ccl-bench", "token", data, "ada", "--days", days])
+        done = invoke(["ccl-bench", "board", "token", data, "ada", "--days", days])
         assert (done.returncode, "valid for 1 to 366 days" in done.stderr) == (2, True)
     before = datetime.now(UTC)
-    assert invoke(["ccl-bench", "token", data, "ada"]).returncode == 0
+    assert invoke(["ccl-bench", "board", "token", data, "ada"]).returncode == 0
     months = [f"{moment + timedelta(days=90):%Y-%m}" for moment in (before, datetime.now(UTC))]
-    listed = invoke(["ccl-bench", "token", data, "--list"]).stdout
+    listed = invoke(["ccl-bench", "board", "token", data, "--list"]).stdout
     assert any(month in listed for month in months)

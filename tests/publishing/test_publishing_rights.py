@@ -38,7 +38,7 @@ def test_everything_in_the_data_directory_and_its_backup_is_its_owners_alone(
                 "POST", f"bundles/{sent.json()['id']}/withdraw", leaderboard.token("ada")
             )
             assert withdrawn.status_code == 200, withdrawn.text
-            assert invoke(["ccl-bench", "backup", str(data), "-o", str(copy)]).returncode == 0
+            assert invoke(["ccl-bench", "board", "backup", str(data), "-o", str(copy)]).returncode == 0
             assert not_private(data.parent) == {}
         finally:
             leaderboard.close()
@@ -55,7 +55,7 @@ def test_a_run_that_is_published_into_a_directory_is_its_owners_alone(parcel: Up
 
 def test_keys_and_tokens_are_their_owners_alone(tmp_path: Path) -> None:
     with under_umask(0):
-        assert invoke(["ccl-bench", "keygen", "ada"], folder=tmp_path).returncode == 0
+        assert invoke(["ccl-bench", "sign", "new", "ada"], folder=tmp_path).returncode == 0
         script = f"{sys.executable} -m ccl_bench token {tmp_path / 'data'} ada > {tmp_path / 'ada.token'}"
         assert ran(["sh", "-c", script]).returncode == 0
     assert (tmp_path / "ada.token").read_text(encoding="utf-8").startswith("cclb_")
@@ -68,7 +68,7 @@ def test_a_directory_that_is_open_to_others_is_reported_and_stays_as_it_is(tmp_p
     data.mkdir(0o755)
     for mode, is_reported in ((0o755, True), (0o700, False)):
         data.chmod(mode)
-        done = invoke(["ccl-bench", "worker", str(data), "--until-empty"])
+        done = invoke(["ccl-bench", "board", "worker", str(data), "--until-empty"])
         assert done.returncode == 0, done.stderr
         assert (f"chmod 700 {data}" in done.stderr) is is_reported
         assert stat.S_IMODE(data.stat().st_mode) == mode
@@ -77,7 +77,7 @@ def test_a_directory_that_is_open_to_others_is_reported_and_stays_as_it_is(tmp_p
 def test_a_site_is_readable_for_a_web_server(tmp_path: Path) -> None:
     open_store(tmp_path / "data", create=True).engine.dispose()
     with under_umask(0o022):
-        done = invoke(["ccl-bench", "site", str(tmp_path / "data"), "-o", str(tmp_path / "public")])
+        done = invoke(["ccl-bench", "board", "site", str(tmp_path / "data"), "-o", str(tmp_path / "public")])
     assert done.returncode == 0, done.stderr
     for path in (tmp_path / "public", *(tmp_path / "public").rglob("*")):
         assert path.stat().st_mode & 0o005 == (0o005 if path.is_dir() else 0o004), path

@@ -154,7 +154,7 @@ def _program(minisign: str, *arguments: str | Path) -> subprocess.CompletedProce
 
 
 def test_the_program_minisign_verifies_what_we_sign(minisign: str, bundle: Files, tmp_path: Path) -> None:
-    assert invoke(["ccl-bench", "keygen", str(tmp_path / "ada")]).returncode == 0
+    assert invoke(["ccl-bench", "sign", "new", str(tmp_path / "ada")]).returncode == 0
     _signed(bundle, read_secret_key(tmp_path / "ada.key"), "ada", tmp_path)
     message = tmp_path / "list"
     message.write_bytes(hash_list(tmp_path / "signing"))
@@ -179,14 +179,17 @@ def test_we_verify_what_the_program_minisign_signs(minisign: str, bundle: Files,
     its.verify(message.read_bytes(), read_public_key(public))
     assert its.signed == parse_signature(ours[ORIGIN].decode()).signed
     (tmp_path / "signing" / ORIGIN).write_bytes((tmp_path / "list.minisig").read_bytes())
-    assert invoke(["ccl-bench", "verify", str(tmp_path / "signing"), "--key", str(public)]).returncode == 0
+    assert (
+        invoke(["ccl-bench", "sign", "verify", str(tmp_path / "signing"), "--key", str(public)]).returncode
+        == 0
+    )
 
 
 def test_a_new_secret_key_is_its_owners_alone_and_replaces_none(tmp_path: Path) -> None:
-    assert invoke(["ccl-bench", "keygen", str(tmp_path / "ada")]).returncode == 0
+    assert invoke(["ccl-bench", "sign", "new", str(tmp_path / "ada")]).returncode == 0
     before = (tmp_path / "ada.key").read_bytes()
     assert stat.S_IMODE((tmp_path / "ada.key").stat().st_mode) == 0o600
-    again = invoke(["ccl-bench", "keygen", str(tmp_path / "ada")])
+    again = invoke(["ccl-bench", "sign", "new", str(tmp_path / "ada")])
     assert (again.returncode, "already exists" in again.stderr) == (4, True)
     assert (tmp_path / "ada.key").read_bytes() == before
 
@@ -200,7 +203,7 @@ def test_verifying_needs_the_files_the_key_and_nothing_else(
     new_key().public.write(other)
 
     def verified(key: Path) -> tuple[int, str]:
-        done = invoke(["ccl-bench", "verify", str(folder), "--key", str(key)])
+        done = invoke(["ccl-bench", "sign", "verify", str(folder), "--key", str(key)])
         return done.returncode, done.stdout + done.stderr
 
     assert verified(public)[0] == 0
@@ -436,8 +439,8 @@ def test_from_a_key_to_a_signed_run_with_the_commands_that_people_type(
 ) -> None:
     board = opened()
     data, key = str(board.data), str(tmp_path / "ada.key")
-    assert invoke(["ccl-bench", "keygen", str(tmp_path / "ada")]).returncode == 0
-    registered = invoke(["ccl-bench", "key", data, "ada", str(tmp_path / "ada.pub")])
+    assert invoke(["ccl-bench", "sign", "new", str(tmp_path / "ada")]).returncode == 0
+    registered = invoke(["ccl-bench", "board", "key", data, "ada", str(tmp_path / "ada.pub")])
     assert registered.returncode == 0, registered.stderr
     command = ["ccl-bench", "publish", str(recorded), "--to", board.address, "--sign", key]
     preview = invoke([*command, "--dry-run"], CCL_BENCH_TOKEN=board.token("ada"))
@@ -446,14 +449,17 @@ def test_from_a_key_to_a_signed_run_with_the_commands_that_people_type(
     assert done.returncode == 0, done.stderr
     assert board.runs()[0]["signed_by"] == registered.stdout.strip()
     folder = next((board.data / "runs").iterdir())
-    assert invoke(["ccl-bench", "verify", str(folder), "--key", str(tmp_path / "ada.pub")]).returncode == 0
+    assert (
+        invoke(["ccl-bench", "sign", "verify", str(folder), "--key", str(tmp_path / "ada.pub")]).returncode
+        == 0
+    )
     assert (tmp_path / "ada.pub").read_text(encoding="ascii").splitlines()[1] in invoke(
-        ["ccl-bench", "key", data, "--list"]
+        ["ccl-bench", "board", "key", data, "--list"]
     ).stdout
     secret = (tmp_path / "ada.key").read_bytes().splitlines()[1]
     kept = [path for path in board.data.rglob("*") if path.is_file()]
     assert [path for path in kept if secret in path.read_bytes()] == []
-    assert invoke(["ccl-bench", "key", data, "--revoke", registered.stdout.strip()]).returncode == 0
-    assert "revoked" in invoke(["ccl-bench", "key", data, "--list"]).stdout
-    assert invoke(["ccl-bench", "key", data, "--revoke", "0"]).returncode == 4
-    assert invoke(["ccl-bench", "key", data, "ada"]).returncode == 2
+    assert invoke(["ccl-bench", "board", "key", data, "--revoke", registered.stdout.strip()]).returncode == 0
+    assert "revoked" in invoke(["ccl-bench", "board", "key", data, "--list"]).stdout
+    assert invoke(["ccl-bench", "board", "key", data, "--revoke", "0"]).returncode == 4
+    assert invoke(["ccl-bench", "board", "key", data, "ada"]).returncode == 2

@@ -73,7 +73,7 @@ def test_no_page_answer_site_or_log_holds_text_that_acts(
         assert ACTING.findall("".join(map(str, answer.headers.items()))) == [], path
     assert "\u202e" in json.dumps(shown[f"api/v1/runs/{runs[0]}"].json(), ensure_ascii=False)
     assert "n?]0;x?" in shown[f"runs/{runs[0]}"].text
-    invoke(["ccl-bench", "site", str(board.data), "--output", str(tmp_path / "site")])
+    invoke(["ccl-bench", "board", "site", str(board.data), "--output", str(tmp_path / "site")])
     written = [path for path in (tmp_path / "site").rglob("*") if path.is_file()]
     written += [board.data / "publishing.log", *board.data.rglob("history.json")]
     assert len(written) > 10
@@ -82,5 +82,5 @@ def test_no_page_answer_site_or_log_holds_text_that_acts(
             assert ACTING.findall(str(pl.read_parquet(path).rows())) == [], path
         elif path.name != CARD:  # the very file that was signed
             assert ACTING.findall(path.read_text(encoding="utf-8")) == [], path
-    audited = invoke(["ccl-bench", "audit", str(board.data), "--format", "json"])
+    audited = invoke(["ccl-bench", "board", "audit", str(board.data), "--format", "json"])
     assert ACTING.findall(audited.stdout + audited.stderr) == []

@@ -11,6 +11,7 @@ def main(arguments: list[str] | None = None) -> int:
     def call(words: list[str]) -> int:
         from ccl_bench.cli import commands, options  # cyclopts, whose errors `runner` turns into messages
 
+        words = commands.current(words)
         return options.call(commands.app(words), words)
 
     return runner.run(PROGRAM, call, arguments)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ccl_bench.base.errors import UsageError
 from ccl_bench.collect import gather, injection, layout
 from ccl_bench.collect.describe import fill_card, torchtitan
 from ccl_bench.collect.describe.observations import observe
@@ -128,6 +129,11 @@ def _record(request: CollectRequest, collected: CollectedRun) -> None:
     CUDA's profiling interface allows one subscriber: under Nsight Systems torch's profiler sees no kernels.
     """
     modes = _PROFILERS if request.profile_mode == "both" else (request.profile_mode,)
+    if os.name == "nt":
+        raise UsageError(
+            "a command cannot be recorded on Windows: its processes are stopped by signals",
+            fix="record with torch.profiler, and gather its files: ccl-bench collect --source DIR -o DIR",
+        )
     process.require_program(request.command, os.environ)
     collected.is_watched = request.is_injected
     if request.is_injected and (reason := injection.deaf_python(request.command)):

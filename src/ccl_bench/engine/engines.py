@@ -31,7 +31,9 @@ POOL_WORTH_BYTES = 4 << 20
 
 def count_cores() -> int:
     """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS and Windows cannot restrict a process to some
 
 
 def auto(tasks: Sequence[Task], jobs: int | None) -> TraceStream:

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor, wait
-from multiprocessing.context import ForkServerContext, ForkServerProcess
+from multiprocessing import context
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -117,8 +117,8 @@ def abandoned_trace(task: Task, attempts: int) -> TraceTables:
 def _process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Give a pool whose processes are gone at the end, also while they are at work."""
     before = {process.pid for process in multiprocessing.active_children()}
-    context = multiprocessing.get_context("fork") if can_fork() else _WorkerContext()
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_set_up_worker)
+    start = multiprocessing.get_context("fork") if can_fork() else _WorkerContext()
+    pool = ProcessPoolExecutor(workers, mp_context=start, initializer=_set_up_worker)
     try:
         yield pool
         pool.shutdown()
@@ -137,7 +137,12 @@ def can_fork() -> bool:
     return threads.is_dir() and len(list(threads.iterdir())) == 1
 
 
-class _Worker(ForkServerProcess):
+# Windows has no fork server, and starts a Python for each worker.
+_Process = getattr(context, "ForkServerProcess", context.SpawnProcess)
+_Context = getattr(context, "ForkServerContext", context.SpawnContext)
+
+
+class _Worker(_Process):  # type: ignore[misc, valid-type]
     """A process that does not import the program which started it.
 
     Python's own would run a script again from its top, which a script without `if __name__ == "__main__"`
@@ -149,12 +154,12 @@ class _Worker(ForkServerProcess):
         program = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
         try:
-            return ForkServerProcess._Popen(process_obj)
+            return _Process._Popen(process_obj)
         finally:
             sys.modules["__main__"] = program
 
 
-class _WorkerContext(ForkServerContext):
+class _WorkerContext(_Context):  # type: ignore[misc, valid-type]
     Process = _Worker
 
 

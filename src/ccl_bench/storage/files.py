@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import json
+import operator
 import os
 import stat
 import tempfile
@@ -61,7 +63,9 @@ def _gzip(raw: BinaryIO) -> BinaryIO:
 _OF_THE_KERNEL = (Path("/proc"), Path("/sys"))
 """Folders of files that look regular: reading one may wait, never end, or show another process."""
 
-_AT_ONCE = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_CLOEXEC", 0)
+_FLAGS = ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY", "O_NOINHERIT")
+_AT_ONCE = functools.reduce(operator.or_, (getattr(os, name, 0) for name in _FLAGS))
+"""Flags of opening, of those that the system has: Windows has the last two."""
 
 
 def is_of_the_kernel(path: Path) -> bool:
@@ -235,8 +239,9 @@ def set_permissions(place: str | Path | int, permissions: int) -> None:
     """Give a file or folder permissions if it has others: the umask may take rights of the owner too.
 
     The sandbox of recomputation refuses to change any, and has a umask with which nothing is to be changed.
+    Windows has none: folders of a user are closed to others by its own lists.
     """
-    if stat.S_IMODE(os.stat(place).st_mode) != permissions:  # noqa: PTH116  also of a descriptor
+    if os.name != "nt" and stat.S_IMODE(os.stat(place).st_mode) != permissions:  # noqa: PTH116  also of a descriptor
         os.chmod(place, permissions)  # noqa: PTH101  also of a descriptor
 
 

@@ -68,7 +68,8 @@ def close_to_others(stream: BinaryIO | IO[str]) -> None:
     """Take an open file from others than its owner; a terminal, a pipe or a file of others stays as it is."""
     with contextlib.suppress(OSError, ValueError):  # a stream without a descriptor
         status = os.fstat(stream.fileno())
-        if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+        is_own = hasattr(os, "geteuid") and status.st_uid == os.geteuid()
+        if stat.S_ISREG(status.st_mode) and is_own:
             os.fchmod(stream.fileno(), stat.S_IMODE(status.st_mode) & ~_OTHERS)
 
 

@@ -8,6 +8,7 @@ read: a small file that stands for far more than its size is refused before memo
 from __future__ import annotations
 
 import contextlib
+import os
 import tomllib
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -312,11 +313,16 @@ def memory_budget_bytes() -> int:
 
 
 def available_bytes() -> int:
-    """Return the memory that the kernel can hand out without swapping, bytes; a large number if unknown."""
+    """Return the memory that the kernel can hand out without swapping, bytes.
+
+    Where it does not state that, as on macOS, it is all memory of the machine; on Windows a large number.
+    """
     with contextlib.suppress(OSError, ValueError):
         for line in _MEMINFO.read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) << 10
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return 1 << 62
 
 

@@ -22,9 +22,9 @@ RUN = ROOT / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
 PATIENCE_S = 300
 
 COMMANDS = {
-    "approve": "approve DATA 0123456789",
-    "audit": "audit DATA",
-    "backup": "backup DATA OUT/backup",
+    "approve": "board approve DATA 0123456789",
+    "audit": "board audit DATA",
+    "backup": "board backup DATA OUT/backup",
     "baseline": "baseline keep mine RUN",
     "chakra": "chakra RUN --output OUT/chakra",
     "collect": "collect --output OUT/recorded -- true",
@@ -34,10 +34,10 @@ COMMANDS = {
     "demo": "demo --output OUT/demo",
     "diagnose": "diagnose RUN",
     "hang": "hang RUN",
-    "index": "index DATA",
+    "index": "board index DATA",
     "inspect": "inspect RUN",
-    "key": "key DATA ada PUBLIC",
-    "keygen": "keygen OUT/mine",
+    "key": "board key DATA ada PUBLIC",
+    "keygen": "sign new OUT/mine",
     "log": "log RUN --to tensorboard:OUT/events",
     "mcp": "mcp RUN",
     "metrics": "ccl-metrics RUN -m comm_comp_overlap",
@@ -47,16 +47,16 @@ COMMANDS = {
     "report": "report RUN --output OUT/report.html",
     "report-json": "report RUN --output OUT/report.json",
     "serve": "serve DATA --port 0",
-    "site": "site DATA --output OUT/site",
+    "site": "board site DATA --output OUT/site",
     "tables": "tables RUN --output OUT/tables",
     "timeline": "timeline RUN --output OUT/timeline.json",
-    "token": "token DATA ada",
+    "token": "board token DATA ada",
     "validate": "validate RUN",
-    "verify": "verify BUNDLE --key PUBLIC",
+    "verify": "sign verify BUNDLE --key PUBLIC",
     "watch": "watch RUN --output OUT/watched --once",
     "what-if": "what-if RUN",
-    "withdraw": "withdraw RUN_ID --at DATA",
-    "worker": "worker DATA --until-empty",
+    "withdraw": "board withdraw RUN_ID --at DATA",
+    "worker": "board worker DATA --until-empty",
 }
 """Command → its words. OUT, DATA and the cache are on the disk, the rest is not."""
 EXPECTED = {0, 1, 2, 3, 4}
@@ -161,7 +161,7 @@ def prepared(folder: Path) -> dict[str, str]:
         )
         return done.stdout.strip()
 
-    bench("keygen", "ada")
+    bench("sign", "new", "ada")
     page = bench("publish", str(RUN), "--to", "data")
     run = page.rpartition("/")[2]
     return {

@@ -159,7 +159,7 @@ def test_a_file_written_over_at_its_old_time_is_read_again(run: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["keygen", "mine"], "mine.key cannot be written: No space left on device"),
+        (["sign", "new", "mine"], "mine.key cannot be written: No space left on device"),
         (["tables", "RUN", "-t", "kernels", "--output", "."], "kernels.parquet: cannot be written"),
         (["log", "RUN", "-m", "coll_call_num", "--to", "tensorboard:."], "OSError: [Errno 28] No space left"),
         (["collect", "--source", "RUN", "--output", "."], "the run is incomplete"),

@@ -82,8 +82,8 @@ def installed(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_source_package_holds_what_a_wheel_is_made_of_and_no_more(source: Path) -> None:
     assert {path.name for path in source.iterdir()} == {
-        ".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "docs", "examples",
-        "hatch_build.py", "pyproject.toml", "src", "tools",
+        ".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "clusters", "docs", "examples",
+        "hatch_build.py", "perlmutter", "pyproject.toml", "src", "tools", "workloads",
     }  # fmt: skip
 
 
@@ -100,6 +100,26 @@ def test_the_demo_runs_in_an_empty_folder(
         assert json.load(file)["traceEvents"]
     [examples] = installed.glob("lib/*/site-packages/ccl_bench/examples")
     assert f"ccl-bench what-if {examples}/megatron-tp8-a100 --without rank:0" in shown
+
+
+def test_an_installed_wheel_makes_workloads_and_has_the_scripts_that_they_source(
+    installed: Path, tmp_path: Path
+) -> None:
+    bench = (installed / "bin" / "python", "-m", "ccl_bench")
+    names = [line.split()[0] for line in ran(*bench, "new", "--list", folder=tmp_path).splitlines()[1:]]
+    assert names == sorted(path.stem for path in (ROOT / "workloads").glob("*.toml"))
+    ran(*bench, "new", "mine", "--from", names[0], folder=tmp_path)
+    [root] = installed.glob("lib/*/site-packages/ccl_bench/checkout")
+    parts = {path.relative_to(root) for path in root.rglob("*") if path.is_file()}
+    sourced = [*(ROOT / "clusters").iterdir(), *(ROOT / "workloads" / "torchtitan").glob("*.*")]
+    sourced += [ROOT / "perlmutter" / name for name in ("common.sh", "nsys.sh", "nsys_tables.sh")]
+    assert {path.relative_to(ROOT) for path in sourced} <= parts
+    # Outside of a cluster, run.sh gets as far as the first thing that this machine lacks.
+    place = {"CCL_BENCH_ROOT": str(root), "CLUSTER": "none"}
+    done = subprocess.run(
+        ["bash", "mine/run.sh"], cwd=tmp_path, env={**os.environ, **place}, capture_output=True, text=True
+    )
+    assert f"CLUSTER=none has no profile {root}/clusters/none.sh" in done.stderr
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc: apt-get install gcc")

@@ -1,4 +1,4 @@
-"""The commands that run a leaderboard: `serve`, `site`, `index`, `backup`, `token` and `worker`."""
+"""The commands that run a leaderboard: `serve`, and `board site`, `index`, `backup`, `token`, `worker`."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ Exit status: 0; 2 wrong usage, or the directory already exists; 4 the directory 
 """
 
 
-site_app = options.app("site", ABOUT_SITE, [f"{PROGRAM} site leaderboard-data -o public"])
+site_app = options.app("site", ABOUT_SITE, [f"{PROGRAM} board site leaderboard-data -o public"])
 
 
 @site_app.default
@@ -193,7 +193,7 @@ Exit status: 0; 2 wrong usage; 4 a run cannot be used, or the directory or datab
 """
 
 
-index_app = options.app("index", ABOUT_INDEX, [f"{PROGRAM} index leaderboard-data"])
+index_app = options.app("index", ABOUT_INDEX, [f"{PROGRAM} board index leaderboard-data"])
 
 
 @index_app.default
@@ -228,13 +228,13 @@ def index(
 
 ABOUT_BACKUP = """\
 An index in PostgreSQL is not copied: run pg_dump before. The copy is a data directory. After \
-ccl-bench index DIR it can be served, and ccl-bench audit DIR shows that nothing is missing.
+ccl-bench board index DIR it can be served, and ccl-bench board audit DIR shows that nothing is missing.
 
 Exit status: 0; 2 wrong usage; 4 the directory already exists, or a directory or database cannot be used.
 """
 
 
-backup_app = options.app("backup", ABOUT_BACKUP, [f"{PROGRAM} backup leaderboard-data -o copy"])
+backup_app = options.app("backup", ABOUT_BACKUP, [f"{PROGRAM} board backup leaderboard-data -o copy"])
 
 
 @backup_app.default
@@ -273,9 +273,9 @@ Exit status: 0 stopped; 2 wrong usage; 4 the directory or database cannot be use
 token_app = options.app(
     "token",
     ABOUT_TOKENS,
-    [f"{PROGRAM} token leaderboard-data ada", f"{PROGRAM} token leaderboard-data --list"],
+    [f"{PROGRAM} board token leaderboard-data ada", f"{PROGRAM} board token leaderboard-data --list"],
 )
-worker_app = options.app("worker", ABOUT_WORKER, [f"{PROGRAM} worker leaderboard-data"])
+worker_app = options.app("worker", ABOUT_WORKER, [f"{PROGRAM} board worker leaderboard-data"])
 
 
 @token_app.default

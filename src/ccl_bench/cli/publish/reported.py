@@ -1,4 +1,4 @@
-"""The command `ccl-bench import`: rows that others reported elsewhere join a board."""
+"""The command `ccl-bench board import`: rows that others reported elsewhere join a board."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ or a file cannot be read.
 _NAMED = 20
 """Mistakes that are printed: a table of the wrong kind has one in every row."""
 
-app = options.app("import", ABOUT, [f"{PROGRAM} import agg_results/ --to leaderboard-data --date 2026-11-01"])
+app = options.app(
+    "import", ABOUT, [f"{PROGRAM} board import agg_results/ --to leaderboard-data --date 2026-11-01"]
+)
 
 
 @app.default

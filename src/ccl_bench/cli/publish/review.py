@@ -1,4 +1,4 @@
-"""The command `ccl-bench review`."""
+"""The command `ccl-bench board review`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ traces cannot be used.
 app = options.app(
     "review",
     ABOUT,
-    [f"{PROGRAM} review board --since main", f"{PROGRAM} review board --since main -o comment.md"],
+    [
+        f"{PROGRAM} board review board --since main",
+        f"{PROGRAM} board review board --since main -o comment.md",
+    ],
 )
 
 

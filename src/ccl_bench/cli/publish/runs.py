@@ -1,4 +1,4 @@
-"""The commands that change published runs: `publish`, `withdraw` and `approve`."""
+"""The commands that change published runs: `publish`, `board withdraw` and `board approve`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.publishing.moderation import LocalAdmin
 
 ABOUT_PUBLISH = """\
-If --to is a directory, ccl-bench serve and ccl-bench site make a leaderboard from it. If it is an address, \
-the run is sent there with the token in CCL_BENCH_TOKEN. Traces stay where they are unless you give \
+If --to is a directory, ccl-bench serve and ccl-bench board site make a leaderboard from it. If it is an \
+address, the run is sent there with the token in CCL_BENCH_TOKEN. Traces stay where they are unless you give \
 --traces: with traces, the leaderboard recomputes every number and marks the run verified.
 
 Publishing the same run again changes nothing; a new measurement of it replaces the old one.
@@ -43,7 +43,8 @@ TokenFile = Annotated[
     str | None, Parameter(metavar="FILE", help="File with the token, in place of CCL_BENCH_TOKEN.")
 ]
 Sign = Annotated[
-    str | None, Parameter(metavar="FILE", help="Sign the run with this secret key, made by ccl-bench keygen.")
+    str | None,
+    Parameter(metavar="FILE", help="Sign the run with this secret key, of ccl-bench sign new."),
 ]
 TraceUrl = Annotated[
     str | None, Parameter(metavar="URL", help="Public address of the traces, if they have one already.")
@@ -185,9 +186,11 @@ Note = Annotated[str, Parameter(metavar="TEXT", help="Reason, shown in the histo
 
 
 withdraw_app = options.app(
-    "withdraw", ABOUT_WITHDRAW, [f"{PROGRAM} withdraw {_EXAMPLE} --at leaderboard-data"]
+    "withdraw", ABOUT_WITHDRAW, [f"{PROGRAM} board withdraw {_EXAMPLE} --at leaderboard-data"]
 )
-approve_app = options.app("approve", ABOUT_APPROVE, [f"{PROGRAM} approve --at https://leaderboard.example"])
+approve_app = options.app(
+    "approve", ABOUT_APPROVE, [f"{PROGRAM} board approve --at https://leaderboard.example"]
+)
 
 
 @withdraw_app.default

@@ -1,4 +1,4 @@
-"""The commands for signatures: `keygen`, `key`, `verify` and `audit`."""
+"""The commands of trust: `sign new`, `sign verify`, `board key` and `board audit`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Exit status: 0; 2 wrong usage; 4 something is wrong, or the directory or databas
 """
 
 
-keygen_app = options.app("keygen", ABOUT_KEYGEN, [f"{PROGRAM} keygen ada"])
+keygen_app = options.app("new", ABOUT_KEYGEN, [f"{PROGRAM} sign new ada"])
 
 
 @keygen_app.default
@@ -71,7 +71,7 @@ def keygen(
 key_app = options.app(
     "key",
     ABOUT_KEY,
-    [f"{PROGRAM} key leaderboard-data ada ada.pub", f"{PROGRAM} key leaderboard-data --list"],
+    [f"{PROGRAM} board key leaderboard-data ada ada.pub", f"{PROGRAM} board key leaderboard-data --list"],
 )
 
 
@@ -123,7 +123,7 @@ def key(
     return 0
 
 
-verify_app = options.app("verify", ABOUT_VERIFY, [f"{PROGRAM} verify downloaded --key ada.pub"])
+verify_app = options.app("verify", ABOUT_VERIFY, [f"{PROGRAM} sign verify downloaded --key ada.pub"])
 
 
 @verify_app.default
@@ -143,7 +143,7 @@ def verify(
     return 0
 
 
-audit_app = options.app("audit", ABOUT_AUDIT, [f"{PROGRAM} audit leaderboard-data"])
+audit_app = options.app("audit", ABOUT_AUDIT, [f"{PROGRAM} board audit leaderboard-data"])
 
 
 @audit_app.default
@@ -174,7 +174,7 @@ def audit(
         say(PROGRAM, f"{problem.where}: {problem.message}")
     if result.unlisted:
         unlisted = counted(result.unlisted, "folder")
-        say(PROGRAM, f"{unlisted} of bundles not on the board: ccl-bench index puts them there")
+        say(PROGRAM, f"{unlisted} of bundles not on the board: ccl-bench board index puts them there")
     signed = f"{result.signed} of them signed"
     show(f"{counted(result.runs, 'run')}, {signed}; {counted(result.entries, 'entry', 'entries')} in the log")
     if result.head:

@@ -25,7 +25,8 @@ _FAILURE = re.compile(_FAILED_RANK)
 """The output of torchrun about each failed process."""
 _FIRST_FAILURE = re.compile(rf"Root Cause \(first observed failure\):\s*\n.*?{_FAILED_RANK}", flags=re.DOTALL)
 """The output of torchrun about the first failure."""
-_KILLING = {signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE}
+_NAMES = ("SIGKILL", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE")
+_KILLING = {getattr(signal, name) for name in _NAMES if hasattr(signal, name)}
 """Signals of an independent failure; a rank that only loses its connection raises or aborts."""
 
 _LAUNCHER_LINE = re.compile(

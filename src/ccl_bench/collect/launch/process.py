@@ -61,7 +61,8 @@ _DRAIN_S = 10.0
 
 _FIX = "check the spelling, and that its environment is active"
 
-_FORWARDED_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP")
+_FORWARDED_SIGNALS = tuple(getattr(signal, name) for name in _SIGNALS if hasattr(signal, name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gzip
 import importlib
 import json
@@ -284,11 +283,13 @@ def choose_recorders(
 def write_slot(local_rank: int, writers: int) -> Iterator[None]:
     """Hold one of the write slots of a node; the system frees it when a process dies.
 
-    If no slot can be held, as with a read-only temporary folder, every rank writes at once.
+    If no slot can be held, as with a read-only temporary folder or on Windows, every rank writes at once.
     """
-    folder = Path(tempfile.gettempdir()) / f"ccl-bench-turns-{os.getuid()}"
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ImportError):
+            import fcntl
+
+            folder = Path(tempfile.gettempdir()) / f"ccl-bench-turns-{os.getuid()}"
             folder.mkdir(mode=0o700, exist_ok=True)
             # Another user may have made it to have a file of ours overwritten.
             if folder.is_symlink() or folder.stat().st_uid != os.getuid():

@@ -7,9 +7,11 @@ A definition is a TOML file, such as `workloads/llama3.1-8b-torchtitan-tp-perlmu
 from ccl_bench.collect.workloads.definition import (
     Machine,
     WorkloadDefinition,
+    definition_files,
     definition_named,
     folder_files,
     read_definition,
+    scripts_root,
     workload_card,
     write_folder,
 )
@@ -17,9 +19,11 @@ from ccl_bench.collect.workloads.definition import (
 __all__ = [
     "Machine",
     "WorkloadDefinition",
+    "definition_files",
     "definition_named",
     "folder_files",
     "read_definition",
+    "scripts_root",
     "workload_card",
     "write_folder",
 ]

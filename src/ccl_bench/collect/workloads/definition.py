@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+import ccl_bench
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.base.text import json_decoder
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ccl_bench.side_files import TrainConfig
 
 DEFINITIONS = "workloads"
-"""Folder of a checkout that holds the standard definitions."""
+"""Folder of a checkout, and of its part in a wheel, that holds the standard definitions."""
 
 Value = bool | int | float | str | list[str]
 Tables = dict[str, dict[str, Value]]
@@ -133,22 +134,36 @@ def torchtitan_version() -> str:
     return str(_shared_settings("torchtitan.toml")["version"])
 
 
-def definition_named(name: str) -> WorkloadDefinition:
-    """Return a definition by its file, or by its name in a checkout around here or around this package."""
-    if Path(name).suffix == ".toml":
-        return read_definition(Path(name))
-    places = [Path.cwd(), *Path.cwd().parents, Path(__file__).resolve().parents[4]]
-    folder = next((p / DEFINITIONS for p in places if any((p / DEFINITIONS).glob("*.toml"))), None)
-    if folder is None:
+def scripts_root() -> Path:
+    """Return the folder with `workloads/`, `perlmutter/` and `clusters/`, of a checkout or of the wheel.
+
+    A checkout around here comes first; UsageError if there is none.
+    """
+    package = Path(ccl_bench.__file__).resolve().parent
+    places = [Path.cwd(), *Path.cwd().parents, package / "checkout", package.parents[1]]
+    root = next((place for place in places if any((place / DEFINITIONS).glob("*.toml"))), None)
+    if root is None:
         raise UsageError(
             f"there is no folder {DEFINITIONS} with definitions here",
             fix="call it in a checkout of ccl-bench, or name a .toml file",
         )
-    names = sorted(path.stem for path in folder.glob("*.toml"))
-    if name not in names:
-        hint = did_you_mean(name, names) or f"known: {', '.join(names)}"
+    return root
+
+
+def definition_files() -> dict[str, Path]:
+    """Return name -> file of the standard definitions; UsageError if there are none."""
+    return {path.stem: path for path in sorted((scripts_root() / DEFINITIONS).glob("*.toml"))}
+
+
+def definition_named(name: str) -> WorkloadDefinition:
+    """Return a definition by its file, or one of the standard ones by its name."""
+    if Path(name).suffix == ".toml":
+        return read_definition(Path(name))
+    files = definition_files()
+    if name not in files:
+        hint = did_you_mean(name, files) or f"known: {', '.join(files)}"
         raise UsageError(f"there is no workload {name!r}", fix=hint)
-    return read_definition(folder / f"{name}.toml")
+    return read_definition(files[name])
 
 
 def read_definition(path: Path) -> WorkloadDefinition:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -93,7 +93,10 @@ class StoredResults:
         self.folder = folder
         self._list = (folder / LIST).open("a+b")
         try:
-            fcntl.flock(self._list, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.name != "nt":  # Windows has no such lock
+                import fcntl
+
+                fcntl.flock(self._list, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.close()
             raise UsageError(

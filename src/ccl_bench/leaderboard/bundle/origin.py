@@ -225,7 +225,7 @@ def read_public_key(path: Path) -> PublicKey:
     try:
         return parse_public_key(lines[-1] if lines else "")
     except ValueError as error:
-        fix = "give the .pub file that ccl-bench keygen or minisign -G wrote"
+        fix = "give the .pub file that ccl-bench sign new or minisign -G wrote"
         raise InputError("is not a minisign public key", where=str(path), fix=fix) from error
 
 
@@ -254,7 +254,7 @@ With such a key, a signature that needs no secret fits every message, or one of 
 def read_secret_key(path: Path) -> SecretKey:
     """Return the key in a file, which must have no password."""
     lines = _lines(path)
-    fix = "give the .key file that ccl-bench keygen or minisign -G -W wrote"
+    fix = "give the .key file that ccl-bench sign new or minisign -G -W wrote"
     try:
         raw = _decoded(lines[-1] if lines else "", 6 + len(_SALT_AND_COSTS) + 8 + 64 + 32)
     except ValueError as error:
@@ -317,7 +317,7 @@ def _lines(path: Path) -> list[str]:
         with path.open("rb") as stream:
             return stream.read(_FILE_BYTES).decode("utf-8", errors="replace").splitlines()
     except OSError as error:
-        fix = "check the path; ccl-bench keygen makes keys"
+        fix = "check the path; ccl-bench sign new makes keys"
         raise InputError(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from error
 
 

@@ -35,7 +35,9 @@ def review_comment(review: BoardReview) -> str:
     text, left = "", len(parts)
     for part in parts:
         if len(text.encode()) + len(part.encode()) > _MAX_BYTES:
-            return f"{text}{counted(left, 'more part')} did not fit; `ccl-bench review` shows all of it.\n"
+            return (
+                f"{text}{counted(left, 'more part')} did not fit; `ccl-bench board review` shows all of it.\n"
+            )
         text += f"{part}\n\n"
         left -= 1
     return f"{text.rstrip()}\n"

@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from ccl_bench.leaderboard.store import Store
     from ccl_bench.leaderboard.store.query_result import ListedRun, RunNumber
 
-_RESTORE = "restore it: git checkout REVISION -- runs; to take a row off the board, use ccl-bench withdraw"
+_RESTORE = (
+    "restore it: git checkout REVISION -- runs; to take a row off the board, use ccl-bench board withdraw"
+)
 _AGAIN = "publish the run again: ccl-bench publish RUN --to BOARD"
 
 
@@ -221,7 +223,7 @@ def _problems(
     is_verified = any(event.state is State.VERIFIED for event in row.events)
     if is_verified and not (row.recomputed.startswith(_AGREES) and not row.mismatches):
         wrong = "its history states that a server verified it, which a merge request cannot show"
-        fix = f"{_AGAIN}; a maintainer recomputes it with ccl-bench review --traces"
+        fix = f"{_AGAIN}; a maintainer recomputes it with ccl-bench board review --traces"
         yield InputError(wrong, where=f"{where}/{HISTORY}", fix=fix)
 
 

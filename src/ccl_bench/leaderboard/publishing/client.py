@@ -233,7 +233,7 @@ class ServerDestination:
 
 @dataclass(frozen=True)
 class DirectoryDestination:
-    """A directory that `serve` and `site` make a leaderboard from."""
+    """A directory that `serve` and `board site` make a leaderboard from."""
 
     data: Path
     database: str | None = None

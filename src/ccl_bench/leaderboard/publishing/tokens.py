@@ -206,7 +206,7 @@ def register_key(engine: Engine, submitter: str, key: PublicKey) -> None:
             what = (
                 "was revoked" if stored_key["revoked_at"] else f"is registered for {stored_key['submitter']}"
             )
-            raise UsageError(f"the key {key.id} {what}", fix="make a new one with ccl-bench keygen")
+            raise UsageError(f"the key {key.id} {what}", fix="make a new one with ccl-bench sign new")
 
 
 def revoke_key(engine: Engine, key_id: str) -> None:
@@ -239,7 +239,7 @@ def check_origin(engine: Engine, folder: Path, submitter: str) -> OriginStatemen
             if registered_key
             else f"is not registered for {submitter or 'an unnamed submitter'}"
         )
-        fix = "ask the operator to register your public key: ccl-bench key DATA NAME FILE"
+        fix = "ask the operator to register your public key: ccl-bench board key DATA NAME FILE"
         raise RequestRefused(f"it is signed with the key {key_id}, which {what}", fix=fix)
     try:
         origin.verify(folder, parse_public_key(registered_key["public_key"]))

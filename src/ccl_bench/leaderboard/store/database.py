@@ -133,7 +133,7 @@ def migrate(engine: Engine) -> None:
             raise InputError(
                 f"the database is of a newer version of ccl-bench: {error}",
                 where=address,
-                fix="install that version, and downgrade the tables with its ccl-bench index --downgrade",
+                fix="install that version, and take the tables back with its ccl-bench index --downgrade",
             ) from error
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", None) or error).strip().partition("\n")[0]

@@ -91,8 +91,12 @@ def _run(command: Sequence[str], folder: Path | None, seconds: float) -> tuple[i
         return None, ""
     finally:
         with process:
-            if process.poll() is None:  # its child processes end with it
+            if process.poll() is not None:
+                pass
+            elif hasattr(os, "killpg"):  # its child processes end with it
                 os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
     return process.returncode, output.decode("utf-8", errors="replace")
 
 
