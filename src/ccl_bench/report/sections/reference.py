@@ -51,7 +51,7 @@ def reference(context: Context) -> Iterator[PageSection]:
             (Terms(each.metrics), STATUS_WORDS[each.status], each.reason, each.fix or "-")
             for each in refusals(missing, why=context.why_all)
         ]
-        tables = (table(("metrics", "status", "why", "fix"), reasons, left=range(4), wide=(2, 3)),)
+        tables = (table(("metrics", "status", "why", "fix"), reasons, left=range(4), wide=(0, 2, 3)),)
         counts_note = "" if context.why_all else counts(results)
         yield PageSection(
             "no-value",
