@@ -9,7 +9,7 @@ import pytest
 
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.card import card_in_mapping, card_in_text
-from ccl_bench.comparison import fields_of
+from ccl_bench.card.comparison_fields import fields_of
 from ccl_bench.metrics.throughput_tokens_sec import throughput_tokens_sec
 from ccl_bench.run.documents import RunDocuments
 from ccl_bench.run.facts import fact_sources, merge_facts

@@ -33,7 +33,7 @@ def test_inspect_shows_traces_groups_facts_and_what_can_be_measured(sharded: Pat
     assert "tp 2 2-3 2 ranks mesh_tp" in lines
     assert "world_size 4 run_metadata.json" in lines
     assert "workload_card.yaml workload card" in lines
-    assert any(line.startswith("mfu not applicable: ") for line in lines)
+    assert any(line.startswith("mfu: not applicable: ") for line in lines)
 
 
 def test_inspect_shows_what_is_missing(sharded: Path, tmp_path: Path, capsys: Captured) -> None:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ccl_bench.analysis.facts import Fact, Facts
 from ccl_bench.base.errors import UsageError
-from ccl_bench.card import Card, card_in_mapping
+from ccl_bench.card import Card, card_in_mapping, card_in_text
+from ccl_bench.card.comparison_fields import field_rules, fields_of, unknown_fields, unranked_reason
 from ccl_bench.card.fields import FileSection
 from ccl_bench.comparison import (
     comparison_key,
-    fields_of,
     find_differences,
     judge_comparability,
-    unknown_fields,
 )
-from ccl_bench.comparison.comparability import agree, field_rules, known_field
+from ccl_bench.comparison.comparability import agree, known_field
+from ccl_bench.evaluate.validate import validate
 
 TRAINING = {
     "model.phase": "training",
@@ -210,3 +212,20 @@ def test_empty_lists_and_values_of_a_card_are_no_fields() -> None:
         "data.seq_len": 8,
         "protocols": ["LL", "Simple"],
     }
+
+
+def test_validation_reports_what_keeps_a_run_from_being_ranked(tmp_path: Path) -> None:
+    example = (
+        Path(__file__).resolve().parents[2] / "examples" / "runs" / "megatron-tp8-a100" / "workload_card.yaml"
+    )
+    assert validate(str(example)).issues == []
+    lines = example.read_text(encoding="utf-8").splitlines()
+    lengths = [line for line in lines if line.strip().startswith(("input_len", "output_len"))]
+    text = "\n".join(line for line in lines if line not in lengths)
+    (tmp_path / "workload_card.yaml").write_text(text, encoding="utf-8")
+    [issue] = validate(str(tmp_path / "workload_card.yaml")).issues
+    fields = fields_of(card_in_text(text).value)
+    assert unranked_reason(fields) == "the card lacks data.input_len, data.output_len"
+    assert issue.message.endswith(unranked_reason(fields))
+    assert (issue.severity, issue.code) == ("note", "card-unranked")
+    assert issue.fix == "write workload.data.input_len, workload.data.output_len"

@@ -12,7 +12,7 @@ from leaderboard_bundles import WORKLOADS as MOST_WORKLOADS
 from sqlalchemy import insert
 
 from ccl_bench.card import card_in_text
-from ccl_bench.comparison import fields_of
+from ccl_bench.card.comparison_fields import fields_of
 from ccl_bench.leaderboard.store import rows, writing
 from ccl_bench.leaderboard.store.rows import workload_row
 from ccl_bench.leaderboard.store.tables import RUNS, VALUES, WORKLOADS

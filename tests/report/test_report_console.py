@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from ccl_bench.report.console import Described, Fitted, Text, aligned, bullet, indented, show, to_text
+from ccl_bench.report.console import Fitted, Text, aligned, bullet, indented, show, to_text
 
 WORDS = "seven words of text in one cell"
 
@@ -51,11 +51,6 @@ def test_a_fitted_table_keeps_30_columns_of_what_it_wraps() -> None:
     # 9 + 1 + 30 and twice 2 between
     assert lines(table, 44)[0].split() == ["NAME", "N", "CELL"]
     assert lines(table, 43) == ["two words", "  n: 7", f"  cell: {WORDS}", "none"]
-
-
-@pytest.mark.parametrize(("width", "count"), [(110, 1), (109, 2)])
-def test_descriptions_are_beside_names_from_110_columns_on(width: int, count: int) -> None:
-    assert len(lines(Described([("name", [Text("what it is")])]), width)) == count
 
 
 def test_the_last_of_several_wide_columns_decides_whether_a_table_is_too_wide() -> None:

@@ -67,11 +67,14 @@ def test_what_holds_no_times_has_no_zeros_for_them() -> None:
     assert "steps 2 steps in each trace, from ProfilerStep" in lines
 
 
-def test_reasons_stand_beside_names_where_there_is_room_and_below_where_not() -> None:
-    metric = InspectedMetric("mfu", "%", "not_measurable", "no peak", "write one", is_repairable=True)
-    found = Inspection("run", metrics=[metric])
-    assert "mfu not measurable: no peak" in _lines(found, 120)
-    assert _lines(found, 60)[-3:] == ["mfu", "not measurable: no peak", "fix: write one"]
+def test_metrics_without_a_value_for_one_reason_share_it_and_its_fix() -> None:
+    names = ("mfu", "sm")
+    missing = [
+        InspectedMetric(name, "%", "not_measurable", "no peak", "write one", is_repairable=True)
+        for name in names
+    ]
+    shown = _lines(Inspection("run", metrics=missing), 120)
+    assert shown[-2:] == ["mfu, sm: not measurable: no peak", "fix: write one"]
 
 
 def test_metrics_for_other_kinds_of_runs_are_counted() -> None:
@@ -79,7 +82,7 @@ def test_metrics_for_other_kinds_of_runs_are_counted() -> None:
     broken = InspectedMetric("mine", "s", "failed", "KeyError")
     found = Inspection("run", metrics=[InspectedMetric("mfu", "%", "ok"), ttft, broken])
     assert _lines(found)[-2:] == [
-        "mine failed: KeyError",
+        "mine: failed: KeyError",
         "1 measured, 1 for other kinds of runs (--why lists them): 1 because this run is training",
     ]
     page = to_text(inspection.inspection_page(found, why=True))
@@ -159,7 +162,7 @@ def test_a_whole_inspection_is_laid_out_in_columns() -> None:
         "  mfu  %",
         "",
         "No value for",
-        "  sm  failed: KeyError",
+        "  sm: failed: KeyError",
     ]
 
 

@@ -151,9 +151,18 @@ def test_reasons_of_metrics_without_a_value_are_counted_the_three_most_frequent_
     assert text.counts([_result(), repairable, failed]) == ""
 
 
-def test_results_with_a_value_come_first_in_their_order() -> None:
-    given = [_result("a", None), _result("b"), _result("c", None), _result("d")]
-    assert [each.metric for each in text.valued_first(given)] == ["b", "d", "a", "c"]
+def test_metrics_without_a_value_for_one_reason_take_one_line_after_those_with_one() -> None:
+    single = [_result(name, None, reason="nothing communicated", fix="f") for name in ("a", "c", "e")]
+    other = [_result("b"), _result("g", None, reason="no price", fix="f"), _result("d")]
+    shown = to_text(text.every_metric([single[0], *other, *single[1:]], why=True), width=100)
+    assert [line.split()[0] for line in shown.splitlines()[:3]] == ["METRIC", "b", "d"]
+    assert shown.splitlines()[3:] == [
+        "",
+        "No value for",
+        "  a, c, e: not measurable: nothing communicated",
+        "  g: not measurable: no price",
+    ]
+    assert len(text.refusals([*single, _result("g", None, reason=single[0].reason)], why=True)) == 2
 
 
 def test_a_page_of_one_result_has_its_steps_and_findings() -> None:

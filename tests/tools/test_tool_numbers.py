@@ -53,6 +53,7 @@ def test_communication_has_bytes_times_and_bandwidths_of_each_collective(small: 
         "efficiency_gb_per_s": 2 * message / 42_500,
         "unattributed_calls_count": 0,
         "calls_count": 2,
+        "lowest_rank_calls_count": 2,
     }
     found = _dict_of("communication", small)
     assert found.pop("per_collective_basis_kind") == expected.pop("per_collective_basis_kind")
@@ -113,6 +114,7 @@ def test_fsdp_has_the_parts_of_sharding_and_what_is_hidden(small: Path) -> None:
         {
             "all_gather_s": 22.5 * US,
             "reduce_scatter_s": 20 * US,
+            "communication_s": (20 + 20 + 25 + 20) / 2 * US,  # never at once
             "copy_in_s": 0.0,
             "overhead_pct": (10 + 10 + 15 + 10) / 2,  # before the first product, after the last
             "prefetch_efficiency_pct": (100 * 10 / 20 + 100 * 10 / 25) / 2,
@@ -185,7 +187,8 @@ def test_gpu_utilization_says_why_hardware_is_not_saturated_in_numbers(small: Pa
 def test_overlap_is_what_both_do_at_once(small: Path) -> None:
     expected = {"overlap_pct": (100 * 20 / 40 + 100 * 20 / 45) / 2, "compute_s": 65 * US, "step_s": 100 * US}
     found = _dict_of("overlap", small)
-    _are(found, {**expected, "communication_wait_s": (0 + 5) / 2 * US})
+    # Of 40 and of 45 us of communication, 20 us each run beside compute.
+    _are(found, {**expected, "overlap_s": 20 * US, "communication_wait_s": (0 + 5) / 2 * US})
     assert "pipeline" in found["bubble_size_pipeline_reason"]
 
 
@@ -194,7 +197,19 @@ def test_bubbles_of_a_pipeline_are_in_overlap(sharded: Path) -> None:
     found = _dict_of("overlap", pipeline)
     assert 0 < found["bubble_ratio"] < 1
     assert found["bubble_s"] < found["step_s"]
+    assert found["pipeline_efficiency_ratio"] == pytest.approx(1 - found["bubble_ratio"])
     assert "could be matched" in found["communication_wait_reason"]
+
+
+def test_calls_and_bytes_of_a_pipeline_add_up(sharded: Path) -> None:
+    found = _dict_of("communication", sharded.parent / "llama-tiny-pp4-gloo")
+    # 8 microbatches forward and back over the 3 borders of 4 stages: 48 messages, each sent and received.
+    assert found["per_collective_calls_count"] == {"recv": 48 / 4, "send": 48 / 4}
+    assert found["calls_count"] == 2 * 48 / 4
+    assert found["lowest_rank_calls_count"] == 2 * 8
+    means = found["per_collective_mean_message_bytes"]
+    total = sum(count * means[name] for name, count in found["per_collective_calls_count"].items())
+    assert found["communicated_bytes"] == pytest.approx(total)
 
 
 def test_throughput_is_tokens_over_the_step(small: Path) -> None:

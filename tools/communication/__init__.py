@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.units import GIGA
@@ -9,6 +11,8 @@ from tools.answers import Answers, answer, answers_of, known_or_reason, origin, 
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from ccl_bench.result import Result
 
 METRICS = (
     "total_communication_time",
@@ -39,7 +43,10 @@ def metric_cal(
 ) -> dict[str, Any]:
     """Return bytes, calls, times and bandwidths of one GPU in one step, by collective.
 
-    Collectives have the names of torch.distributed; `calls_count` is of the lowest rank.
+    Collectives have the names of torch.distributed. Counts, bytes and times are means over ranks and steps:
+    `calls_count` is the sum of `per_collective_calls_count`, and calls of a collective times its mean message
+    are its bytes, if every call has a size and moves it. `lowest_rank_calls_count` is the metric
+    `coll_call_num`, which counts one rank; stages of a pipeline differ.
 
     Bytes are messages as nccl-tests counts them. Bandwidths are of the whole trace, on the best basis
     that a collective has, and of the reach (inside a node, between nodes) that carries most.
@@ -55,13 +62,21 @@ def described(answers: Answers) -> dict[str, Any]:
         **renamed(time.details, _TIMES),
         **answer("exposed_communication_s", exposed),
         **answer("communication_pct", share),
-        **answer("calls_count", calls),
+        **answer("lowest_rank_calls_count", calls),
+        **({"calls_count": plain(count)} if (count := _calls(traffic, calls)) is not None else {}),
         **_traffic(answers),
         **renamed(traffic.details, _TRAFFIC),
         **known_or_reason("efficiency", _NO_RATE, _efficiency(answers)),
         **known_or_reason("bandwidth", _NO_RATE, _bandwidths(answers)),
         **origin(answers.of(*METRICS)),
     }
+
+
+def _calls(traffic: Result, calls: Result) -> float | None:
+    """Return the calls in a step, mean over ranks; None if they are unknown."""
+    if traffic.value is not None:
+        return math.fsum(traffic.details["per_collective_calls"].values())
+    return fmean(calls.details["per_rank"].values()) if calls.value is not None else None
 
 
 def _traffic(answers: Answers) -> dict[str, Any]:

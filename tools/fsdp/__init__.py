@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 METRICS = ("fsdp_overhead", "fsdp_prefetch_efficiency")
 
 _PARTS = {
+    "communication_s": "communication_s",
     "all_gather_s": "all_gather_s",
     "reduce_scatter_s": "reduce_scatter_s",
     "copy_in_s": "copy_in_s",
@@ -36,7 +37,11 @@ _HIDDEN = {
 def metric_cal(
     trace_dir: str | Path, workload_card_path: str | Path | None = None, profile_mode: str = "auto"
 ) -> dict[str, Any]:
-    """Return the time of each part of sharding in a step, its overhead, and how well gathers are hidden."""
+    """Return the time of each part of sharding in a step, its overhead, and how well gathers are hidden.
+
+    `communication_s` is the time with an all-gather of parameters or a reduction of gradients: the union of
+    both, so that it is less than the sum of `all_gather_s` and `reduce_scatter_s` where they run at once.
+    """
     return described(answers_of(METRICS, trace_dir, workload_card_path, profile_mode))
 
 

@@ -10,6 +10,7 @@ from tools.answers import Answers, answer, answers_of, known_or_reason, origin, 
 if TYPE_CHECKING:
     from pathlib import Path
 
+_BUBBLE = {"fraction_ratio": "bubble_ratio", "efficiency_ratio": "pipeline_efficiency_ratio"}
 METRICS = ("comm_comp_overlap", "comm_comp_overlap_16", "bubble_size_pipeline")
 TABLES = ("waits", "steps")
 
@@ -24,6 +25,7 @@ _PARTS = {
     "idle": "idle_s",
 }
 _DETAILS = {
+    "overlap_s_per_step": "overlap_s",
     "exposed_communication_pct_of_step": "exposed_communication_pct",
     "per_rank_pct": "per_rank_overlap_pct",
 }
@@ -34,8 +36,9 @@ def metric_cal(
 ) -> dict[str, Any]:
     """Return the overlap, the communication that is exposed, the parts of a mean step, and bubbles.
 
-    `bubble_s` is the idle time of a pipeline's stage; `communication_wait_s` is how long a rank waits in
-    collectives for the last one to arrive, in any run.
+    Times are of a step, mean over ranks. `overlap_s` is the time in which communication and compute run at
+    once; `bubble_s` is the idle time of a pipeline's stage, `pipeline_efficiency_ratio` is 1 - bubble / step;
+    `communication_wait_s` is how long a rank waits in collectives for the last one to arrive, in any run.
     """
     return described(answers_of(METRICS, trace_dir, workload_card_path, profile_mode, tables=TABLES))
 
@@ -49,7 +52,7 @@ def described(answers: Answers) -> dict[str, Any]:
         **renamed(share.details, _DETAILS),
         **renamed(share.details.get("mean_step_s", {}), _PARTS),
         **answer("bubble_s", bubble),
-        **renamed(bubble.details, {"fraction_ratio": "bubble_ratio"}),
+        **renamed(bubble.details, _BUBBLE),
         **known_or_reason("communication_wait", _NO_WAIT, {"communication_wait_s": _wait(answers)}),
         **origin(answers.of(*METRICS)),
     }

@@ -9,8 +9,9 @@ from ccl_bench import metrics
 from ccl_bench.api.measured_run import MeasuredRun
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.card.comparison_fields import fields_of
 from ccl_bench.comparison.changes import TOLERANCE
-from ccl_bench.comparison.comparability import fields_of, known_field
+from ccl_bench.comparison.comparability import known_field
 from ccl_bench.comparison.compare import Comparison, compare_runs, to_json
 from ccl_bench.comparison.load_results import load_results
 from ccl_bench.comparison.run_results import RunResults

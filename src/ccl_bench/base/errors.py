@@ -44,18 +44,34 @@ class NoValue(CclBenchError):  # noqa: N818 (an answer, not an error)
     """A metric has no value here, which is an answer and not a failure.
 
     It `is_repairable` where something that a person can add to this very run gives a value: a fact, the
-    traces of other ranks, a whole file in place of a damaged one.
+    traces of other ranks, a whole file in place of a damaged one. `causes` are codes of findings, the most
+    likely first: the first one that the run has is the cause, and its fix replaces `fix`.
     """
 
     exit_status = 3
 
-    def __init__(self, message: str, *, where: str = "", fix: str = "", is_repairable: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str = "",
+        fix: str = "",
+        is_repairable: bool = False,
+        causes: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(message, where=where, fix=fix)
         self.is_repairable = is_repairable
+        self.causes = causes
 
     def __reduce__(self) -> tuple[object, ...]:
         """Keep everything when the error travels between processes."""
-        kind = partial(type(self), where=self.where, fix=self.fix, is_repairable=self.is_repairable)
+        kind = partial(
+            type(self),
+            where=self.where,
+            fix=self.fix,
+            is_repairable=self.is_repairable,
+            causes=self.causes,
+        )
         return kind, (self.message,)
 
 

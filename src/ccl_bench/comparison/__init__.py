@@ -9,20 +9,16 @@ from ccl_bench.comparison.comparability import (
     Comparability,
     Difference,
     comparison_key,
-    fields_of,
     find_differences,
     judge_comparability,
     read_fields,
-    unknown_fields,
 )
 
 __all__ = [
     "Comparability",
     "Difference",
     "comparison_key",
-    "fields_of",
     "find_differences",
     "judge_comparability",
     "read_fields",
-    "unknown_fields",
 ]

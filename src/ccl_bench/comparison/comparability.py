@@ -5,103 +5,36 @@
 
 from __future__ import annotations
 
-import math
 import pkgutil
 import re
 import tomllib
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from ccl_bench.base.errors import NotMeasurable, UsageError
 from ccl_bench.base.registry import did_you_mean
 from ccl_bench.card import Card, Reading
-from ccl_bench.card.sections import file_path, is_section, read_section, value_type
+from ccl_bench.card.comparison_fields import (
+    Plain,
+    Role,
+    field_rules,
+    keys_in_card,
+    rule_of,
+    unknown_fields,
+    values_in_card,
+)
+from ccl_bench.card.sections import read_section
 from ccl_bench.card.yaml_tree import IssueLog, mapping_of, shown
 from ccl_bench.catalog.models import model
 from ccl_bench.side_files.metadata import RunMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from ccl_bench.analysis.facts import Facts
-    from ccl_bench.card.fields import FileSection
+    from ccl_bench.card.comparison_fields import FieldRule, Fields
     from ccl_bench.result import Result
-
-Plain = str | int | float | bool | list[str]
-Fields = dict[str, Plain]
-"""Name of a field, such as `data.seq_len` → its value; unstated fields are absent."""
-
-Role = Literal["workload", "studied", "ignored"]
-
-
-@dataclass(frozen=True, slots=True)
-class FieldRule:
-    """The rule of one field in a comparison."""
-
-    name: str
-    role: Role
-    reason: str
-    needed: str = ""
-    """`always`, or the phase in which both sides must state it."""
-    fact: str = ""
-    """Fact that takes precedence if the run is available."""
-    rounded: float = 0.0
-    """Share by which two numbers may differ and still agree."""
-    implied: bool = False
-    """Whether another field implies it."""
-
-    def is_needed(self, phase: object) -> bool:
-        """Whether both sides must state it in this phase."""
-        return self.needed == "always" or (self.needed != "" and self.needed == phase)
-
-
-@cache
-def field_rules() -> dict[str, FieldRule]:
-    """Return the rule of each field, in the order of listed differences."""
-    raw = pkgutil.get_data(__package__, "fields.toml") or b""
-    rules = (FieldRule(**row) for row in tomllib.loads(raw.decode())["field"])
-    return {rule.name: rule for rule in rules}
-
-
-def rule_of(field: str) -> FieldRule:
-    """Return the rule of a field; one variable of an environment has that of the environment."""
-    rules = field_rules()
-    whole = next((name for name in rules if field.startswith(f"{name}.")), "")
-    return rules.get(field) or rules[whole]
-
-
-_SHORTENED = ("workload.", "executor.")
-
-
-def fields_of(card: Card | None, facts: Facts | None = None) -> Fields:
-    """Return the fields of a card by the names of `fields.toml`; facts of the run take precedence."""
-    fields: Fields = {}
-    if card is not None:
-        fields = _stated_in(card)
-        derived = {
-            "data.global_batch_size": card.global_batch_size,
-            "hardware.device.device_count": card.world_size,
-            "parallelism.microbatches": card.microbatches,
-        }
-        fields |= {name: value for name, value in derived.items() if value is not None}
-    for rule in field_rules().values():
-        fact = getattr(facts, rule.fact) if facts and rule.fact else None
-        if fact is not None:
-            fields[rule.name] = fact.value
-    return fields
-
-
-def _stated_in(card: Card) -> Fields:
-    """Return the fields that a card states, without those that follow from others."""
-    return {_shortened(path): value for path, value in _leaves(card, "")}
-
-
-def _shortened(path: str) -> str:
-    return next((path.removeprefix(each) for each in _SHORTENED if path.startswith(each)), path)
-
 
 _OF_METADATA = {"data.global_batch_size": "global_batch_size", "data.tokens_per_step": "tokens_per_step"}
 """Fields that no card has → their key in `run_metadata.json`."""
@@ -112,7 +45,7 @@ def read_fields(statement: Mapping[str, object]) -> Reading[Fields]:
 
     A field that they do not have is an error, and so is a value that they may not have.
     """
-    log, of_card, in_card = IssueLog(), _keys_in_card(), dict[str, Any]()
+    log, of_card, in_card = IssueLog(), keys_in_card(), dict[str, Any]()
     for name, value in statement.items():
         variables = next((f"{each}." for each in _environments() if name.startswith(f"{each}.")), "")
         keys = of_card.get(name, ())
@@ -126,50 +59,16 @@ def read_fields(statement: Mapping[str, object]) -> Reading[Fields]:
         elif name not in _OF_METADATA:
             log.error(shown(name), "is not a field of a card")
     in_metadata = {key: statement[name] for name, key in _OF_METADATA.items() if name in statement}
-    fields = _stated_in(read_section(mapping_of(in_card), Card, log, unknown=log.error))
+    fields = values_in_card(read_section(mapping_of(in_card), Card, log, unknown=log.error))
     metadata = read_section(mapping_of(in_metadata), RunMetadata, log, unknown=log.error)
     of_metadata = ((name, getattr(metadata, key)) for name, key in _OF_METADATA.items())
     return Reading(fields | {name: value for name, value in of_metadata if value is not None}, log.in_order())
 
 
 @cache
-def _keys_in_card() -> dict[str, tuple[str, ...]]:
-    """Return field → the keys that lead to it in the file of a card."""
-    fields: dict[str, tuple[str, ...]] = {}
-    parts: list[tuple[type[FileSection], tuple[str, ...]]] = [(Card, ())]
-    for part, names in parts:
-        for name, info in part.model_fields.items():
-            path = (*names, name)
-            if is_section(kind := value_type(info)):
-                parts.append((kind, path))
-            else:
-                fields[_shortened(".".join(path))] = tuple(file_path(Card, path).split("."))
-    return fields
-
-
-@cache
 def _environments() -> tuple[str, ...]:
     """Return the fields that hold variables of an environment."""
     return tuple(name for name in field_rules() if name.endswith(".env"))
-
-
-def _leaves(part: Any, path: str) -> Iterator[tuple[str, Plain]]:
-    """Yield each value in a part of a card, with its path."""
-    for name in type(part).model_fields:
-        value = getattr(part, name)
-        if hasattr(type(value), "model_fields"):
-            yield from _leaves(value, f"{path}{name}.")
-        elif isinstance(value, dict):
-            yield from ((f"{path}{name}.{key}", str(text)) for key, text in value.items())
-        elif isinstance(value, Enum):
-            yield f"{path}{name}", str(value.value)
-        elif isinstance(value, (list, tuple)):
-            if value:
-                yield f"{path}{name}", [str(item) for item in value]
-        elif isinstance(value, (bool, int, float)) and math.isfinite(value):
-            yield f"{path}{name}", value
-        elif value is not None:
-            yield f"{path}{name}", str(value)
 
 
 def agree(rule: FieldRule, one: Plain, other: Plain) -> bool:
@@ -197,12 +96,6 @@ def _folded(text: str) -> str:
     return re.sub(r"[\s_-]+", "-", text.strip().lower())
 
 
-def unknown_fields(fields: Mapping[str, Plain]) -> list[str]:
-    """Return the fields that are required to identify the workload."""
-    phase = fields.get("model.phase")
-    return [rule.name for rule in field_rules().values() if rule.is_needed(phase) and rule.name not in fields]
-
-
 def comparison_key(fields: Mapping[str, Plain]) -> tuple[tuple[str, Plain | None], ...]:
     """Return the fields that two runs must have in common to be ranked together.
 
@@ -224,7 +117,7 @@ class Difference:
     """One field in which two runs differ."""
 
     field: str
-    """Name as in `fields.toml`, such as `data.seq_len`."""
+    """Name as in `comparison_fields.toml`, such as `data.seq_len`."""
     baseline: Plain | None
     """Value of the first; None if unstated."""
     other: Plain | None

@@ -8,8 +8,8 @@ import msgspec
 
 from ccl_bench import storage
 from ccl_bench.base.errors import InputError
+from ccl_bench.card.comparison_fields import fields_of
 from ccl_bench.comparison.baselines import PREFIX, RESULTS, baseline_path
-from ccl_bench.comparison.comparability import fields_of
 from ccl_bench.comparison.run_results import RunResults
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.evaluate.sweep import sweep_or_reason
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ccl_bench.comparison.comparability import Fields
+    from ccl_bench.card.comparison_fields import Fields
     from ccl_bench.engine import Progress
     from ccl_bench.result import Result
     from ccl_bench.result.step_choice import StepChoice

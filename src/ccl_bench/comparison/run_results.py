@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ccl_bench.comparison.comparability import Fields
+    from ccl_bench.card.comparison_fields import Fields
     from ccl_bench.result import Result
     from ccl_bench.result.sweep import Sweep
 

@@ -29,7 +29,7 @@ from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance,
 from ccl_bench.run.completeness import UNREAD
 from ccl_bench.run.facts import fact_table
 from ccl_bench.run.grouping import SEVERAL
-from ccl_bench.run.open import recorder_of
+from ccl_bench.run.open import OTHER_PROFILER, recorder_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -48,6 +48,7 @@ _MAKES_WRONG: dict[str, tuple[str, ...]] = {
     "cuda-graphs-hide-kernels": (),
     "device-work-missing": (),
     "kernels-lost": (),
+    OTHER_PROFILER: (),
     "table-failed": (),
     "message-to-self": ("bubbles", "traffic_matrix"),
     "no-common-step": ("steps",),
@@ -164,6 +165,9 @@ def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, f
                 trace.trace.form.advice for trace in _traces_behind(metric, evidence) or evidence.traces
             }
             fix = (advices.pop() if len(advices) == 1 else "") or fix
+        if isinstance(error, NoValue) and not better:
+            present = {finding.code for finding in evidence.findings}
+            fix = next((fix_of(code) for code in error.causes if code in present), fix)
         error = better or error
         repairable = isinstance(error, NoValue) and error.is_repairable
         return replace(base, status=status_of(error), reason=error.message, fix=fix, is_repairable=repairable)
@@ -241,7 +245,8 @@ def _measures(metric: Metric, evidence: LoadedRun, finding: Finding) -> bool:
     wrong_tables = _MAKES_WRONG[finding.code]
     if "steps" in wrong_tables and "steps" in _tables_behind(metric, evidence):
         return True
-    tables = tables_behind(metric.needs, but=_NOT_WORK | evidence.given_inputs)
+    but = evidence.given_inputs if finding.code == OTHER_PROFILER else _NOT_WORK | evidence.given_inputs
+    tables = tables_behind(metric.needs, but=but)
     return not tables.isdisjoint(wrong_tables or finding.touches)
 
 
@@ -277,7 +282,7 @@ def _timeless_reason(metric: Metric, evidence: LoadedRun) -> NotMeasurable | Non
     raw = _raw(metric, evidence)
     if "et_nodes" not in recorded or not recorded.isdisjoint(TIMED) or raw.isdisjoint(TIMED):
         return None
-    message = f"the run has only Execution Traces, which contain no times: {metric.name} needs times"
+    message = "the run has only Execution Traces, which contain no times, and this metric needs them"
     return NotMeasurable(message, fix="also record Kineto traces of the same steps with torch.profiler")
 
 

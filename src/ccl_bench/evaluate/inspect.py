@@ -9,6 +9,7 @@ from ccl_bench import metrics
 from ccl_bench.base.findings import issue_of
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
+from ccl_bench.card.comparison_fields import fields_of, unranked_issue
 from ccl_bench.evaluate.compute import evaluate_metrics, with_other_source
 from ccl_bench.evaluate.load import load_tables, needed_inputs
 from ccl_bench.result.inspection import (
@@ -20,6 +21,7 @@ from ccl_bench.result.inspection import (
     Inspection,
 )
 from ccl_bench.run.completeness import UNREAD
+from ccl_bench.side_files.kinds import CARD
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -123,6 +125,9 @@ def issues(run: Run, findings: Iterable[Finding]) -> list[Issue]:
     problems += [
         replace(issue, file=issue.file.removeprefix(f"{run.path}/")) for issue in run.documents.issues
     ]
+    if (card := run.documents.card) is not None:
+        files = (_below(run, path) for path, kind in run.documents.files.items() if kind == CARD.name)
+        problems += unranked_issue(fields_of(card, run.facts), next(files, ""))
     return sorted(dict.fromkeys(problems), key=lambda issue: _SEVERITIES.index(issue.severity))
 
 

@@ -84,6 +84,7 @@ def _reader(path: Path) -> tuple[str, Callable[[Path], Reading[Any]]] | None:
 def _card(path: Path) -> Reading[Card]:
     """Return a card as read; InputError for other YAML."""
     from ccl_bench import card as cards
+    from ccl_bench.card.comparison_fields import fields_of, unranked_issue
 
     reading = cards.read_card(path)
     if not cards.is_card_file(path):
@@ -92,4 +93,5 @@ def _card(path: Path) -> Reading[Card]:
             where=str(path),
             fix="start from workload_card_template.yaml, or ccl-bench new NAME",
         )
-    return reading
+    unranked = unranked_issue(fields_of(reading.value), str(path))
+    return replace(reading, issues=[*reading.issues, *unranked])

@@ -65,9 +65,10 @@ def title_of(kind: str) -> str:
     return "messages between two ranks" if kind == "p2p" else KINDS[kind][0]
 
 
-def need_kind(calls: pl.DataFrame, kind: str) -> None:
-    """Raise NotMeasurable if steps hold calls of collectives, and none of this kind."""
-    if not calls.is_empty() and not calls["collective"].is_in(KINDS[kind]).any():
+def need_kind(calls: pl.DataFrame, kind: str, steps: pl.DataFrame) -> None:
+    """Raise NotMeasurable if no step holds a call of this kind."""
+    checks.need_calls(calls, steps)
+    if not calls["collective"].is_in(KINDS[kind]).any():
         raise NotMeasurable(
             f"the run has no such collective: no step holds a call of {kind}",
             fix="coll_call_num lists which collectives the run has",
@@ -87,13 +88,10 @@ def _family(
         traffic: pl.DataFrame | None = None,
         nccl_tests: NcclTests | None = None,
     ) -> Measurement:
-        if traffic is not None:
-            need_kind(traffic.drop_nulls("step"), suffix)
+        if traffic is not None and steps is not None:
+            need_kind(traffic.drop_nulls("step"), suffix, steps)
         own_calls = transfers.filter(pl.col("collective").is_in(collectives))
-        fix = _RECORD_NCCL
-        if steps is not None and own_calls.is_empty():
-            fix = checks.fix_of_steps(steps, fix)
-        measurement = _bandwidth(own_calls, suffix, facts, nccl_tests, fix)
+        measurement = _bandwidth(own_calls, suffix, facts, nccl_tests)
         if collective_parts is None or steps is None:
             return measurement
         step_parts = of_steps(collective_parts.filter(pl.col("collective").is_in(collectives)), steps)
@@ -126,14 +124,16 @@ for _suffix, _collectives in KINDS.items():
 
 
 _RECORD_NCCL = "record NCCL with torch 2.2 or later, whose kernels carry sizes and groups"
+_UNSIZED = ("calls-without-size", "calls-unpaired", "groups-ambiguous")
+"""Findings that explain why calls have no size or group."""
 
 
-def _bandwidth(
-    transfers: pl.DataFrame, kind: str, facts: Facts, tests: NcclTests | None, fix: str = _RECORD_NCCL
-) -> Measurement:
+def _bandwidth(transfers: pl.DataFrame, kind: str, facts: Facts, tests: NcclTests | None) -> Measurement:
     usable = transfers.drop_nulls("bus_factor")
     if usable.is_empty():
-        raise NotMeasurable(f"no {kind} with a known size and group size in a step", fix=fix)
+        raise NotMeasurable(
+            f"no {kind} with a known size and group size in a step", fix=_RECORD_NCCL, causes=_UNSIZED
+        )
     # One value has one basis and one reach: times with waiting and without, and different links, do not mix.
     basis = next(each for each in BASES if each in usable["basis"])
     chosen = usable.filter(pl.col("basis") == basis)

@@ -26,7 +26,8 @@ def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
 
         This is idle time plus waiting for messages of neighbouring stages: the mean over the ranks of a
         stage, over stages and over steps. The transfer of a message is the shorter of its matched send and
-        receive, at the end of the call; the time before it is waiting.
+        receive, at the end of the call; the time before it is waiting. Pipeline efficiency, the detail
+        `efficiency_ratio`, is 1 - bubble / step.
 
     Caveats:
         Gradient reduction and optimizer at the end of a step are not bubble. Copies between host and device
@@ -69,8 +70,10 @@ def bubble_size_pipeline(bubbles: pl.DataFrame, facts: Facts) -> Measurement:
     steps = (
         bubbles.group_by(*keys, "stage").agg(bubble).group_by(keys).agg(pl.col("bubble_s").mean()).sort(keys)
     )
+    share = float(stages.select(pl.col("fraction").mean()).item())
     details: BubbleDetails = {
-        "fraction_ratio": float(stages.select(pl.col("fraction").mean()).item()),
+        "fraction_ratio": share,
+        "efficiency_ratio": 1 - share,
         "per_stage": {
             str(row.pop("stage")): {name: value for name, value in row.items() if value is not None}
             for row in stages.to_dicts()

@@ -79,7 +79,8 @@ def _efficiency(transfers: pl.DataFrame, tests: NcclTests | None, system: Refere
     if moving.is_empty():
         raise NotMeasurable(
             "no collective of which all members were recorded, with its size, in a step",
-            fix="give the traces of all ranks, recorded with sizes (torch 2.1 or later)",
+            fix="record sizes and groups of collectives: torch 2.2 or later",
+            causes=checks.UNSIZED,
         )
     looked_up = with_reference(moving, tests, system)
     compared = looked_up.drop_nulls("reference_ns")

@@ -13,7 +13,7 @@ from ccl_bench.metrics.bandwidth_utilization import KINDS, need_kind, title_of
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import WINDOW, calls_in_steps, moving, source_finding
 from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS, by_rank, ranks_in
-from ccl_bench.metrics.traffic_distribution import bytes_by_rank, need_sizes
+from ccl_bench.metrics.traffic_distribution import RECORD_SIZES, bytes_by_rank, need_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,12 +71,13 @@ def _volume(
     inside: pl.DataFrame, steps: pl.DataFrame, suffix: str, collectives: tuple[str, ...]
 ) -> Measurement:
     calls = inside.filter(pl.col("collective").is_in(collectives))
-    need_kind(inside, suffix)
+    need_kind(inside, suffix, steps)
     sized = calls.drop_nulls("size_bytes")
     if sized.is_empty():
         raise NotMeasurable(
             f"no step holds a call of {suffix} with a recorded size",
-            fix="coll_call_num lists which collectives the run has",
+            fix=RECORD_SIZES,
+            causes=("calls-without-size", "calls-unpaired"),
         )
     need_sizes(calls, suffix)
     count = steps.height

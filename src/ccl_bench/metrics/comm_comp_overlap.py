@@ -70,6 +70,9 @@ def comm_comp_overlap(
         details={
             "per_rank_pct": by_rank(shares, "overlap_pct"),
             "per_step_pct": shares_by_step(breakdown, "overlap_ns", "communication_ns"),
+            "overlap_s_per_step": float(
+                totals.select((pl.col("overlap_ns") / pl.col("steps")).mean() / SECOND_NS).item()
+            ),
             "exposed_communication_s_per_step": mean_step["exposed_communication"],
             "exposed_communication_pct_of_step": float(
                 totals.select((100 * pl.col("exposed_communication_ns") / pl.col("window_ns")).mean()).item()

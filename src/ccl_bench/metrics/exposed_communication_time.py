@@ -136,7 +136,7 @@ Stragglers and gains below the same share of a step are not reported either.
 """
 
 _FIXES = {
-    NO_OTHER: "give whole traces of all ranks, recorded with torch 2.2 or later",
+    NO_OTHER: "record groups of collectives: torch 2.2 or later",
     MEMBERS_LACK: "give the traces of all members of each group",
     SHOWS_NONE: "nothing to fix: broadcasts, batches and uneven all-to-alls show no waiting",
     DISAGREES: "check that all traces are of one run and begin with the same call",
@@ -164,7 +164,8 @@ def _part_of_exposed(
             f"transfer: {reason}"
         )
         if unknown_share > MOSTLY_UNKNOWN:
-            raise NotMeasurable(message, fix=_FIXES[reason])
+            causes = checks.UNMATCHED if reason in {NO_OTHER, MEMBERS_LACK} else ()
+            raise NotMeasurable(message, fix=_FIXES[reason], causes=causes)
         message += "; waiting and transfer are lower bounds"
         findings.append(Finding("waiting-unknown", "warning", message, touches=("communication_parts",)))
     message_parts = parts.filter(pl.col("collective").is_in(MESSAGES) & (pl.col("part") == part))

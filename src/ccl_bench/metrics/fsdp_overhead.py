@@ -47,8 +47,8 @@ def fsdp_overhead(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Meas
     need_sharding(fsdp, steps, facts)
     need_attribution(fsdp)
     shares = shares_by_rank(fsdp, "exposed_ns", "window_ns")
-    columns = [f"{part}_ns" for part in ("exposed", "work", "host", *_PARTS)]
-    exposed, work, host, *lengths = seconds_of(fsdp, steps, columns)
+    columns = [f"{part}_ns" for part in ("exposed", "work", "host", "communication", *_PARTS)]
+    exposed, work, host, communication, *lengths = seconds_of(fsdp, steps, columns)
     return Measurement(
         mean_of(shares, "pct"),
         details={
@@ -56,6 +56,7 @@ def fsdp_overhead(fsdp: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Meas
             "per_step_pct": shares_by_step(fsdp, "exposed_ns", "window_ns"),
             "exposed_s": exposed,
             "work_s": work,
+            "communication_s": communication,
             "work_pct_of_step": mean_of(shares_by_rank(fsdp, "work_ns", "window_ns"), "pct"),
             **{f"{part}_s": length for part, length in zip(_PARTS, lengths, strict=True)},
             "host_s": host,

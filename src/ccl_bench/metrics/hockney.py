@@ -27,7 +27,10 @@ def _overall(transfers: pl.DataFrame) -> tuple[HockneyFit, list[dict[str, Any]]]
     if whole is None:
         raise NotMeasurable(
             "the matched collectives have fewer than two message sizes",
-            fix="give the traces of all ranks, recorded with sizes (torch 2.1 or later)",
+            fix="record steps with calls of several sizes"
+            if free.height
+            else "record sizes and groups of collectives: torch 2.2 or later",
+            causes=() if free.height else checks.UNSIZED,
         )
     if whole.doubt:
         raise NotMeasurable(

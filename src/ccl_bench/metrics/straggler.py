@@ -116,7 +116,7 @@ def straggler(
     """
     need_rows(steps, "steps", RECORD)
     waits = in_steps_of(waits, steps)
-    need_waits(waits)
+    need_waits(waits, steps, breakdown)
     stragglers = find_stragglers(waits, steps, breakdown, facts)
     late, worst, step_ns = stragglers.late, stragglers.slowest, stragglers.step_ns
     ratio = stragglers.lag_ns / step_ns if step_ns else math.inf

@@ -9,22 +9,33 @@ from ccl_bench.base.units import SECOND_NS
 from ccl_bench.metrics import Measurement, metric
 from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.other_sources import RANK_STEP_TIMES, step_time_lag
-from ccl_bench.metrics.shared.per_step import by_rank, by_step, label, mean_of, ranks_in, step_labels
+from ccl_bench.metrics.shared.per_step import (
+    RECORD,
+    by_rank,
+    by_step,
+    label,
+    mean_of,
+    need_rows,
+    ranks_in,
+    step_labels,
+)
 from ccl_bench.metrics.shared.waiting import with_waiting_elsewhere
 
 _MOST_WAITS = 100_000
 """Ranks times steps up to which details list the waiting of each; of more, a result would have megabytes."""
 
 
-def need_waits(waits: pl.DataFrame) -> None:
+def need_waits(waits: pl.DataFrame, steps: pl.DataFrame, breakdown: pl.DataFrame | None) -> None:
     """Raise NotMeasurable if no waiting time is known."""
-    if waits.is_empty():
-        raise NotMeasurable(
-            "no symmetric collective could be matched over at least two ranks inside whole steps",
-            fix="give complete traces of all ranks; messages between two ranks and "
-            "broadcasts show no waiting",
-            is_repairable=True,
-        )
+    if not waits.is_empty():
+        return
+    if breakdown is not None and not breakdown.is_empty():
+        checks.need_communication(breakdown, steps)
+    message = "no symmetric collective could be matched over at least two ranks inside whole steps"
+    fix = "nothing to fix: messages between two ranks and broadcasts show no waiting"
+    if is_single := steps["trace"].n_unique() == 1:
+        message, fix = "only one rank has a trace, but waiting compares ranks", "give the traces of all ranks"
+    raise NotMeasurable(message, fix=fix, is_repairable=True, causes=() if is_single else checks.UNMATCHED)
 
 
 def lag_of_step_times(step_times: pl.DataFrame) -> Measurement:
@@ -42,7 +53,10 @@ def lag_of_step_times(step_times: pl.DataFrame) -> Measurement:
     revision=2,
 )
 def straggler_lag_16(
-    waits: pl.DataFrame, steps: pl.DataFrame, other_waits: pl.DataFrame | None = None
+    waits: pl.DataFrame,
+    steps: pl.DataFrame,
+    other_waits: pl.DataFrame | None = None,
+    breakdown: pl.DataFrame | None = None,
 ) -> Measurement:
     """Difference between the rank that waits most and the rank that waits least, in a step.
 
@@ -64,8 +78,9 @@ def straggler_lag_16(
     Reference:
         torch-tb-profiler's synchronising time; TraceLens `NcclAnalyser`.
     """
+    need_rows(steps, "steps", RECORD)
     waits = in_steps_of(waits, steps)
-    need_waits(waits)
+    need_waits(waits, steps, breakdown)
     rows = waits_by_rank_and_step(waits)
     per_rank = rows.group_by("rank").agg((pl.col("wait_ns").mean() / SECOND_NS).alias("wait_s"))
     of_steps = rows.group_by("rank", "iteration", "step").agg(pl.col("wait_ns").sum() / SECOND_NS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from ccl_bench.analysis.communication.calls import PARTS, part_lengths
 from ccl_bench.analysis.communication.groups import UNKNOWN
@@ -18,6 +19,9 @@ from ccl_bench.metrics.shared.other_sources import WINDOW, calls_in_steps, sourc
 from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS, ranks_in
 from ccl_bench.result.details import DimensionTraffic, TrafficDetails
 
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
+
 ONE_RANK = "check the parallel degrees: every group has one member"
 
 
@@ -28,15 +32,27 @@ A few calls may take most of the time, so both shares are looked at.
 """
 
 RECORD_SIZES = "record with torch 2.1 or later, or with record_shapes=True, so that sizes are in the trace"
-STATE_DEGREES = "state the parallel degrees in the workload card, and record with torch 2.2 or later"
+UNGROUPED = ("groups-ambiguous", "groups-assumed")
+"""Findings that explain why the dimension of a group is unknown."""
+
+
+def fix_of_dimensions(facts: Facts) -> str:
+    """Return what to do about groups of unknown dimension, which degrees do not show where they are known."""
+    record = "record NCCL with torch 2.2 or later, whose calls list the members of their group"
+    is_stated = any((facts.tp, facts.pp, facts.dp_shard, facts.dp_replicate, facts.ep, facts.cp))
+    return record if is_stated else f"state the parallel degrees in the workload card; and {record}"
 
 
 def attributed(traffic: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Return the calls inside `steps`, or raise NotMeasurable if most sizes are unknown."""
     inside = traffic.join(steps, on=["trace", "step"], how="semi", maintain_order="left")
+    checks.need_calls(inside, steps)
     if inside["size_bytes"].drop_nulls().is_empty():
-        fix = checks.fix_of_steps(steps, RECORD_SIZES) if inside.is_empty() else RECORD_SIZES
-        raise NotMeasurable("no communication call inside a step has a recorded size", fix=fix)
+        raise NotMeasurable(
+            "no communication call inside a step has a recorded size",
+            fix=RECORD_SIZES,
+            causes=("calls-without-size", "calls-unpaired"),
+        )
     need_sizes(inside, "communication")
     return inside
 
@@ -86,10 +102,12 @@ def bytes_by_rank(calls: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     return loud.select("rank", (pl.col("bytes").fill_null(0) / pl.col("steps") / GIGA).alias("gb"))
 
 
-def distribution_of_execution_traces(et_traffic: pl.DataFrame, et_steps: pl.DataFrame) -> Measurement:
+def distribution_of_execution_traces(
+    et_traffic: pl.DataFrame, et_steps: pl.DataFrame, facts: Facts
+) -> Measurement:
     """Return the share of bytes that the busiest dimension carries, from Execution Traces."""
     inside = attributed(calls_in_steps(et_traffic), et_steps)
-    distribution = _distribution(inside, et_steps.height)
+    distribution = _distribution(inside, et_steps.height, facts)
     return replace(
         distribution, window=WINDOW, findings=[*distribution.findings, source_finding(et_steps, inside)]
     )
@@ -106,6 +124,7 @@ def traffic_distribution(
     traffic: pl.DataFrame,
     exposed_calls: pl.DataFrame,
     steps: pl.DataFrame,
+    facts: Facts,
     call_parts: pl.DataFrame | None = None,
 ) -> Measurement:
     """Share of communicated bytes that the busiest parallelism dimension carries.
@@ -128,7 +147,7 @@ def traffic_distribution(
         Axis names: torchtitan; message sizes: nccl-tests doc/PERFORMANCE.md.
     """
     inside = attributed(traffic, steps)
-    distribution = _distribution(inside, steps.height)
+    distribution = _distribution(inside, steps.height, facts)
     length = pl.col("end_ns") - pl.col("start_ns")
     exposed = dict(
         exposed_calls.with_columns(length.alias("exposed_ns"))
@@ -155,13 +174,14 @@ def traffic_distribution(
     return distribution
 
 
-def _distribution(inside: pl.DataFrame, steps: int) -> Measurement:
+def _distribution(inside: pl.DataFrame, steps: int, facts: Facts) -> Measurement:
     """Return the share of the busiest dimension; `steps` is the number of steps per rank."""
     if set(inside["dimension"]) == {UNKNOWN}:
         raise NotMeasurable(
             "no process group shows which parallelism dimension it serves",
-            fix=STATE_DEGREES,
+            fix=fix_of_dimensions(facts),
             is_repairable=True,
+            causes=UNGROUPED,
         )
     sums = inside.group_by("dimension").agg(
         pl.col("size_bytes").sum().alias("bytes"),
@@ -178,8 +198,9 @@ def _distribution(inside: pl.DataFrame, steps: int) -> Measurement:
         raise NotMeasurable(
             f"{100 * unknown / total:.3g} % of the bytes are in groups whose "
             "parallelism dimension is unknown",
-            fix=STATE_DEGREES,
+            fix=fix_of_dimensions(facts),
             is_repairable=True,
+            causes=UNGROUPED,
         )
     per_dimension: dict[str, DimensionTraffic] = {}
     for row in ordered.iter_rows(named=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ccl_bench.analysis.communication.groups import UNKNOWN
 from ccl_bench.analysis.communication.traffic import known_sum, traffic_windows
 from ccl_bench.analysis.statistics import spread
@@ -13,14 +15,18 @@ from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.per_step import CALLS_OF_STEPS, ranks_in
 from ccl_bench.metrics.traffic_distribution import (
     MOST_UNKNOWN,
-    STATE_DEGREES,
+    UNGROUPED,
+    fix_of_dimensions,
     unknown_dimensions,
     unknown_share,
 )
 
+if TYPE_CHECKING:
+    from ccl_bench.analysis.facts import Facts
+
 
 @metric(unit="s", better="neither", applies=(checks.several_ranks,), revision=2)
-def traffic_window(traffic: pl.DataFrame) -> Measurement:
+def traffic_window(traffic: pl.DataFrame, steps: pl.DataFrame, facts: Facts) -> Measurement:
     """Mean gap between the communication of one parallelism dimension and the next of another.
 
     A window is communication of one dimension, merged over gaps in which no other dimension
@@ -39,19 +45,22 @@ def traffic_window(traffic: pl.DataFrame) -> Measurement:
         Own definition; the dimension of a call as in `traffic_distribution`.
     """
     inside = traffic.drop_nulls("step")
+    checks.need_calls(inside, steps)
     vague = pl.col("dimension") == UNKNOWN
     if unknown_share(inside, vague) > MOST_UNKNOWN:
         raise NotMeasurable(
             f"{inside.filter(vague).height} of {inside.height} calls have an unknown parallelism dimension",
-            fix=STATE_DEGREES,
+            fix=fix_of_dimensions(facts),
             is_repairable=True,
+            causes=UNGROUPED,
         )
     windows = traffic_windows(inside.filter(~vague))
     gaps = windows.drop_nulls("gap_ns")
     if gaps.is_empty():
+        names = " or ".join(sorted(windows["dimension"].unique()))
         raise NotMeasurable(
-            "no step holds communication of two different parallelism dimensions",
-            fix="state the parallel degrees in the workload card, so that groups get their dimension",
+            f"no step holds communication of two different parallelism dimensions: it is all {names}",
+            fix="nothing to fix: one dimension has no gap to another",
         )
     length = pl.col("end_ns") - pl.col("start_ns")
     dimensions = windows.group_by("dimension").agg(

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 __all__ = [
-    "Described",
     "Fitted",
     "Group",
     "Text",
@@ -41,8 +40,6 @@ _UNWRAPPED = 1_000_000
 """A width larger than any line."""
 _LEAST_IN_A_PIPE = 1_000
 """Smallest width of a pipe, so that every layout takes its widest form."""
-_ROOM_FOR_TWO = 110
-"""Width from which names and descriptions are side by side."""
 _LEAST_WRAPPED = 20
 """Smallest width of the cells of a narrow table."""
 _WRAPPED = 30
@@ -178,30 +175,6 @@ class Fitted:
             for place, each in enumerate(lengths)
         ]
         return sum(widths) + 2 * (len(widths) - 1)
-
-
-class Described:
-    """Names with their descriptions: in two columns if there is space, else below each other."""
-
-    def __init__(self, entries: Iterable[tuple[str, Sequence[Text]]]) -> None:
-        self.entries = list(entries)
-
-    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
-        """Lay the entries out for the width that there is."""
-        if options.max_width >= _ROOM_FOR_TWO:
-            yield self._in_columns()
-            return
-        for name, lines in self.entries:
-            yield Text(plain(name))
-            for line in lines:
-                yield indented(line)
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """Return the columns that both take side by side."""
-        return Measurement.get(console, options, self._in_columns())
-
-    def _in_columns(self) -> Aligned:
-        return aligned(("", ""), [(name, Text("\n").join(lines)) for name, lines in self.entries])
 
 
 def heading(title: str) -> Text:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import counted, devices_named, plain
-from ccl_bench.report.console import Described, Group, Text, aligned, bullet, heading, indented
+from ccl_bench.report.console import Group, Text, aligned, bullet, heading, indented
 from ccl_bench.report.formatting import duration, ranges, short, size, step_numbers
-from ccl_bench.report.results import STATUS_WORDS, counts, is_expected
+from ccl_bench.report.results import counts, refusals
 from ccl_bench.report.verdict import verdict_sentence
 
 if TYPE_CHECKING:
@@ -189,14 +189,11 @@ def severity_mark(severity: str) -> Text:
 
 def _unmeasured(inspection: Inspection, *, why: bool) -> list[RenderableType]:
     """Return the metrics without a value and their reasons; those for other kinds of runs only with `why`."""
-    rows = []
-    for metric in inspection.metrics:
-        if metric.status != "ok" and (why or not is_expected(metric)):
-            reason = [Text(f"{STATUS_WORDS[metric.status]}: {plain(metric.reason)}")]
-            if metric.fix:
-                reason.append(Text(f"fix: {plain(metric.fix)}", "dim"))
-            rows.append((metric.metric, reason))
-    parts: list[RenderableType] = [Described(rows)] if rows else []
+    parts: list[RenderableType] = []
+    for each in refusals(inspection.metrics, why=why):
+        parts.append(Text(plain(str(each))))
+        if each.fix:
+            parts.append(indented(Text(f"fix: {plain(each.fix)}", "dim")))
     if not why and (line := counts(inspection.metrics)):
         parts.append(Text(line, "dim"))
     return parts

@@ -39,6 +39,18 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """The names of several metrics."""
+
+    metrics: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The names on one line."""
+        return ", ".join(self.metrics)
+
+
+@dataclass(frozen=True, slots=True)
 class Short:
     """A short name whose full text is a tooltip."""
 
@@ -46,7 +58,7 @@ class Short:
     full: str
 
 
-Cell = str | Quantity | Term | Short
+Cell = str | Quantity | Term | Terms | Short
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import counted, csv_lines, plain
@@ -82,6 +83,41 @@ def table(results: Iterable[Result]) -> Aligned:
     return aligned(("METRIC", "VALUE", "UNIT", "STATUS"), rows, right=(1,))
 
 
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """Metrics without a value for one and the same reason."""
+
+    metrics: tuple[str, ...]
+    status: str
+    reason: str
+    fix: str
+
+    def __str__(self) -> str:
+        """Return the names, the status and the reason on one line."""
+        return f"{', '.join(self.metrics)}: {STATUS_WORDS[self.status]}: {self.reason}"
+
+
+def refusals(answers: Iterable[Result | InspectedMetric], *, why: bool) -> list[Refusals]:
+    """Return the metrics without a value by their reason; those for other kinds of runs only with `why`."""
+    names: dict[tuple[str, str, str], list[str]] = {}
+    for answer in answers:
+        if answer.status != "ok" and (why or not is_expected(answer)):
+            names.setdefault((answer.status, answer.reason, answer.fix), []).append(answer.metric)
+    return [Refusals(tuple(metrics), *cause) for cause, metrics in names.items()]
+
+
+def every_metric(results: Sequence[Result], *, why: bool) -> RenderableType:
+    """Return the table of the metrics with a value, and the others by their reason, a line each."""
+    from ccl_bench.report.console import Group, Text, heading, indented
+
+    missing = [indented(Text(plain(str(each)))) for each in refusals(results, why=why)]
+    valued = [result for result in results if result.value is not None]
+    parts: list[RenderableType] = [table(valued)] if valued else []
+    if missing:
+        parts += [*([Text()] if valued else []), heading("No value for"), *missing]
+    return Group(*parts)
+
+
 def is_expected(answer: Result | InspectedMetric) -> bool:
     """Whether a metric has no value because of the kind of run or the way it was recorded."""
     return answer.status in {"not_applicable", "not_measurable"} and not answer.is_repairable
@@ -103,11 +139,6 @@ def counts(answers: Sequence[Result | InspectedMetric]) -> str:
         clauses.append(f"{left} for other reasons")
     head = f"{measured} measured, {reasons.total()} for other kinds of runs (--why lists them)"
     return f"{head}: {'; '.join(clauses)}"
-
-
-def valued_first(results: Iterable[Result]) -> list[Result]:
-    """Return results with a value before those without, else in the same order."""
-    return sorted(results, key=lambda result: result.value is None)
 
 
 def result_page(result: Result) -> RenderableType:

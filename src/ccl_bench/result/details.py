@@ -75,6 +75,8 @@ class BubbleDetails(TypedDict):
     """Details of `bubble_size_pipeline`."""
 
     fraction_ratio: float
+    efficiency_ratio: float
+    """The share of a step that is no bubble: 1 - `fraction_ratio`."""
     per_stage: dict[str, dict[str, float]]
     per_step_s: dict[str, float]
     stage_imbalance_ratio: float

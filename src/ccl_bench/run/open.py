@@ -72,6 +72,10 @@ class Run:
         return sorted({trace.rank for trace in self.traces if trace.rank is not None})
 
 
+OTHER_PROFILER = "other-profiler"
+"""The finding that the chosen profile mode leaves out every trace."""
+
+
 def open_run(
     place: str | Path,
     *,
@@ -157,6 +161,13 @@ def discover_run(
         *stray_findings,
         *step_time_findings(run.facts, traces, documents.rank_step_times),
     ]
+    if left_out := [trace for trace in discovered.traces if trace not in in_mode and not recorders]:
+        message = (
+            f"--profile-mode {profile_mode} leaves out every trace of the run ({len(left_out)}): they are of "
+            f"{recorder_of(left_out) or left_out[0].form.name}"
+        )
+        tables = sorted({table for trace in left_out for table in trace.form.tables})
+        findings.append(Finding(OTHER_PROFILER, "error", message, touches=tuple(tables)))
     if aside:
         about_aside = completeness_findings(run.facts, aside, others)
         run.other_source = replace(run, traces=aside, findings=[*findings, *about_aside])

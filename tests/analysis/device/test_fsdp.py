@@ -46,6 +46,8 @@ def test_work_is_fsdps_own_where_its_ranges_launched_it(tmp_path: Path) -> None:
     assert row["work_ns"] == 200_000 + 90_000 + 20_000 + 15_000
     assert row["exposed_ns"] == row["work_ns"] - 80_000
     assert row["host_ns"] == (60 + 20 + 50 + 5) * 1000
+    # The gather and the reduction of this step run one after the other.
+    assert row["communication_ns"] == row["all_gather_ns"] + row["reduce_scatter_ns"]
 
 
 def test_copies_that_pre_forward_launches_are_sharding_too(tmp_path: Path) -> None:

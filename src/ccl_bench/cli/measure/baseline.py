@@ -88,7 +88,7 @@ def list_() -> int:
 @show_app.default
 def show(name: Name, /) -> int:
     """Show the results of a baseline."""
-    show_page(text.table(text.valued_first(baselines.read_baseline(name))))
+    show_page(text.every_metric(baselines.read_baseline(name), why=True))
     return 0
 
 

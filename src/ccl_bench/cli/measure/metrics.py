@@ -165,10 +165,7 @@ def printed(results: Sequence[Result], form: str, *, every: bool, why: bool) -> 
         return text.values(results)
     from ccl_bench.report.console import to_text  # rich, which a value does not need
 
-    if not every:
-        return to_text(text.table(results))
-    listed_results = [result for result in results if why or not text.is_expected(result)]
-    return to_text(text.table(text.valued_first(listed_results)))
+    return to_text(text.every_metric(results, why=why) if every else text.table(results))
 
 
 def remarks(results: Sequence[Result], form: str, *, every: bool, why: bool) -> Iterator[str]:

@@ -12,8 +12,8 @@ import msgspec
 from ccl_bench import __version__, storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.text import encode_json, plain
+from ccl_bench.card.comparison_fields import fields_of
 from ccl_bench.collect.environment.machine import FILE_NAME
-from ccl_bench.comparison import fields_of
 from ccl_bench.leaderboard.bundle.format import (
     CARD,
     PROVENANCE,

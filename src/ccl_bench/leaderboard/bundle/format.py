@@ -27,7 +27,8 @@ from ccl_bench import storage
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.text import encode_json, json_decoder, plain
 from ccl_bench.card import card_in_text
-from ccl_bench.comparison import fields_of, read_fields
+from ccl_bench.card.comparison_fields import fields_of
+from ccl_bench.comparison import read_fields
 from ccl_bench.leaderboard.bundle.bounds import bounds, check_nodes
 from ccl_bench.result import Result, from_json, report_data
 from ccl_bench.storage import write_atomically
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ccl_bench.card import Card, Reading
-    from ccl_bench.comparison.comparability import Fields
+    from ccl_bench.card.comparison_fields import Fields
     from ccl_bench.result.report_data import ReportData
 
 HISTORY, ORIGIN = "history.json", "origin.minisig"
@@ -182,7 +183,7 @@ class BundleProvenance(msgspec.Struct, frozen=True, omit_defaults=True):
     metric_revisions: dict[str, int] = {}
     """Metric → revision of its definition."""
     fields: dict[str, str | int | float | bool | list[str]] = {}
-    """The workload, as `comparison.fields_of(card, facts)` returned it for the run."""
+    """The workload, as `card.comparison_fields.fields_of(card, facts)` returned it for the run."""
     trace_url: str | None = None
     schema_version: int = 1
 

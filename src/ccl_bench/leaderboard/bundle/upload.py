@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.text import counted
-from ccl_bench.comparison import unknown_fields
+from ccl_bench.card.comparison_fields import unranked_reason
 from ccl_bench.evaluate.report_data import collect_report_data
 from ccl_bench.leaderboard.bundle.build import build_bundle, checked_card, input_files
 from ccl_bench.leaderboard.bundle.format import CARD, ORIGIN, PROVENANCE, REPORT, RESULTS, RUN_FOLDER, Limits
@@ -129,8 +129,8 @@ def preview(upload: Upload) -> Group:
         parts += [heading("What it discloses"), indented(aligned(("file", "what", "example"), disclosed))]
     else:
         parts.append(Text("No host name, user name, address or home directory was detected in it."))
-    if missing := unknown_fields(bundle.fields):
-        parts.append(Text(f"It would be listed but not ranked: the card lacks {', '.join(missing)}."))
+    if reason := unranked_reason(bundle.fields):
+        parts.append(Text(f"It would be listed but not ranked: {reason}."))
     else:
         parts.append(Text("The card has every field that ranking needs."))
     return Group(*parts)

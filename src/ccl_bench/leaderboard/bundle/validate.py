@@ -16,8 +16,9 @@ import msgspec
 from ccl_bench import metrics
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.text import plain
+from ccl_bench.card.comparison_fields import fields_of
 from ccl_bench.card.fields import is_address
-from ccl_bench.comparison import fields_of, read_fields
+from ccl_bench.comparison import read_fields
 from ccl_bench.comparison.compare import compare_runs
 from ccl_bench.comparison.run_results import RunResults
 from ccl_bench.leaderboard.bundle.bounds import bounds

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from ccl_bench import __version__
 from ccl_bench.base.errors import CclBenchError, InputError
 from ccl_bench.base.text import counted
-from ccl_bench.comparison import unknown_fields
+from ccl_bench.card.comparison_fields import unranked_reason
 from ccl_bench.leaderboard.bundle.build import recording_hash
 from ccl_bench.leaderboard.bundle.format import (
     HISTORY,
@@ -217,8 +217,8 @@ def _problems(
             yield InputError(wrong, where=f"{where}/{HISTORY}", fix=_AGAIN)
     if row.is_new:
         yield from _claim_problems(row, bundle, changes, claims)
-        if missing := unknown_fields(bundle.fields):
-            row.remarks.append(f"it is listed but not ranked: the card lacks {', '.join(missing[:5])}")
+        if reason := unranked_reason(bundle.fields):
+            row.remarks.append(f"it is listed but not ranked: {reason}")
         _recompute(row, bundle, traces)
     is_verified = any(event.state is State.VERIFIED for event in row.events)
     if is_verified and not (row.recomputed.startswith(_AGREES) and not row.mismatches):

@@ -21,7 +21,7 @@ from ccl_bench.result import Result
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from ccl_bench.comparison.comparability import Fields
+    from ccl_bench.card.comparison_fields import Fields
     from ccl_bench.leaderboard.pages.links import Links
     from ccl_bench.leaderboard.reported.observations import Source
     from ccl_bench.leaderboard.store.query_result import ListedRun

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import select
 
 from ccl_bench import storage
-from ccl_bench.comparison import unknown_fields
+from ccl_bench.card.comparison_fields import unranked_reason
 from ccl_bench.leaderboard.bundle.archive import unpack
 from ccl_bench.leaderboard.bundle.build import recording_hash
 from ccl_bench.leaderboard.bundle.format import bundle_id
@@ -135,9 +135,8 @@ def ingest_bundle(
     recording = recording_hash(bundle.provenance, run)
     is_maintainer = caller.may(Role.MAINTAINER)
     remarks = []
-    if missing := unknown_fields(bundle.fields):
-        listed = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        remarks.append(f"it is listed but not ranked: the card lacks {listed}")
+    if reason := unranked_reason(bundle.fields):
+        remarks.append(f"it is listed but not ranked: {reason}")
     with publication_lock(store):
         # The same traces belong to whoever published them first; a maintainer may replace them.
         others = [

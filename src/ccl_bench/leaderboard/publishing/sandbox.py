@@ -75,7 +75,7 @@ def main(request: Path, answer: Path) -> None:
 
 
 def _measure(request: SandboxRequest) -> SandboxAnswer:
-    from ccl_bench.comparison import fields_of
+    from ccl_bench.card.comparison_fields import fields_of
     from ccl_bench.evaluate.report_data import collect_report_data
     from ccl_bench.result.step_choice import step_choice
     from ccl_bench.run import open_run

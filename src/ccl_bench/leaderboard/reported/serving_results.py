@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import CclBenchError
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.comparison import fields_of
+from ccl_bench.card.comparison_fields import fields_of
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.leaderboard.reported.observations import FIELDS

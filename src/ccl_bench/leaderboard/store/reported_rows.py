@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.lazy_imports import pl
-from ccl_bench.comparison import unknown_fields
+from ccl_bench.card.comparison_fields import unknown_fields
 from ccl_bench.leaderboard.reported.observations import FIELDS, NUMBER
 from ccl_bench.leaderboard.store.board_numbers import DERIVED, LITTLE, board_numbers, derive
 from ccl_bench.leaderboard.store.rows import (

@@ -16,8 +16,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from ccl_bench import metrics
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.base.text import plain
+from ccl_bench.card.comparison_fields import unknown_fields
 from ccl_bench.catalog import devices, models
-from ccl_bench.comparison import comparison_key, unknown_fields
+from ccl_bench.comparison import comparison_key
 from ccl_bench.comparison.comparability import result_rules
 from ccl_bench.leaderboard.bundle.format import LISTED, REPORT, history_stamp
 from ccl_bench.leaderboard.store.board_numbers import DERIVED, LITTLE, board_numbers, derive
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection, ScalarSelect, Select, Table
     from sqlalchemy.sql.elements import ColumnElement
 
-    from ccl_bench.comparison.comparability import Fields
+    from ccl_bench.card.comparison_fields import Fields
     from ccl_bench.leaderboard.bundle.format import Bundle
     from ccl_bench.metrics import Metric
     from ccl_bench.result import Result

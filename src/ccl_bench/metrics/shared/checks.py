@@ -18,6 +18,19 @@ if TYPE_CHECKING:
     from ccl_bench.analysis.facts import Facts
 
 
+UNMATCHED = (
+    *("ranks-missing", "groups-ambiguous", "members-missing", "collectives-disagree", "collectives-lacking"),
+    *("no-common-step", "steps-not-found"),
+)
+"""Findings that explain why calls have no match on another rank, the most likely first."""
+
+UNSIZED = (*UNMATCHED, "calls-without-size", "calls-unpaired")
+"""Findings that explain why no matched call has a size."""
+
+_NO_COMMUNICATION = "no communication was recognised in any step"
+_ALL_RANKS = "check that the traces are of all ranks, or write world_size 1 into run_metadata.json"
+
+
 def several_ranks(facts: Facts) -> str | None:
     """Communication needs a partner."""
     if facts.world_size and facts.world_size.value == 1:
@@ -70,10 +83,14 @@ def need_communication(breakdown: pl.DataFrame, steps: pl.DataFrame) -> None:
     """Raise NotMeasurable if nothing communicated in any step, which a run of several ranks does."""
     need_rows(breakdown, "steps", RECORD)
     if not breakdown["communication_ns"].sum():
-        fix = "check that the traces are of all ranks, or write world_size 1 into run_metadata.json"
-        raise NotMeasurable(
-            "no communication was recognised in any step", fix=fix_of_steps(steps, fix), is_repairable=True
-        )
+        raise NotMeasurable(_NO_COMMUNICATION, fix=fix_of_steps(steps, _ALL_RANKS), is_repairable=True)
+
+
+def need_calls(calls: pl.DataFrame, steps: pl.DataFrame) -> None:
+    """Raise NotMeasurable if no step holds a call."""
+    need_rows(steps, "steps", RECORD)
+    if calls.is_empty():
+        raise NotMeasurable(_NO_COMMUNICATION, fix=fix_of_steps(steps, _ALL_RANKS))
 
 
 def need_kernels(kernel_time: pl.DataFrame, steps: pl.DataFrame) -> None:

@@ -26,6 +26,8 @@ BENCHMARK_IT = (
     "SGLang bench_serving --output-details, genai-bench, AIPerf, LLMPerf, inference-perf or GuideLLM"
 )
 
+_OF_EACH_TOKEN = ("vllm bench serve --save-result --save-detailed", "AIPerf")
+
 OF_TRAINING = "if the run trains, write phase: training into the workload card; if it serves, "
 """Beginning of the fix where nothing shows that a run serves requests."""
 
@@ -116,7 +118,17 @@ def times(
         lacking = "single requests" if benchmark.ok.is_empty() else "it for single requests"
         about["source"] = f"statistics that the tool stored; it did not record {lacking}"
         return Measurement(stored_values["mean"], about, window_of(benchmark))
-    raise NotMeasurable(_why_none(benchmark, quantity, missing), fix=BENCHMARK_IT)
+    raise NotMeasurable(_why_none(benchmark, quantity, missing), fix=_fix_of_none(benchmark))
+
+
+def _fix_of_none(benchmark: Benchmark) -> str:
+    """Return how to repeat a benchmark so that it records the time: with streaming, or another tool."""
+    if benchmark.in_one_piece:
+        return "repeat the benchmark with streaming, so that each token has its time"
+    others = [
+        name for name in _OF_EACH_TOKEN if not name.casefold().startswith(title(benchmark.tool).casefold())
+    ]
+    return f"repeat the benchmark with a tool that records each token, such as {' or '.join(others)}"
 
 
 def _why_none(benchmark: Benchmark, quantity: str, missing: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.text import harmless, plain
-from ccl_bench.report.page_model import TITLES, Quantity, Short, Term
+from ccl_bench.report.page_model import TITLES, Quantity, Short, Term, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -115,6 +115,8 @@ def _table(table: PageTable) -> Iterator[str]:
                 rows[-1].append(escaped(cell.text))
             elif isinstance(cell, Term):
                 rows[-1].append(f"[{escaped(cell.text or cell.metric)}](#{cell.metric})")
+            elif isinstance(cell, Terms):
+                rows[-1].append(", ".join(f"[{escaped(name)}](#{name})" for name in cell.metrics))
             else:
                 rows[-1].append(escaped(cell))
     yield table_rows(table.columns, rows, table.numeric)

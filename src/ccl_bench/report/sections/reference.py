@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ccl_bench.base.text import counted
 from ccl_bench.report.context import cell, table
 from ccl_bench.report.formatting import short, size, with_unit
-from ccl_bench.report.page_model import ManualPage, PageSection, Quantity, Term
-from ccl_bench.report.results import STATUS_WORDS, counts, is_expected
+from ccl_bench.report.page_model import ManualPage, PageSection, Quantity, Term, Terms
+from ccl_bench.report.results import STATUS_WORDS, counts, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,11 +48,10 @@ def reference(context: Context) -> Iterator[PageSection]:
     missing = [result for result in results if result.value is None]
     if missing:
         reasons = [
-            (Term(result.metric), STATUS_WORDS[result.status], result.reason, result.fix or "-")
-            for result in missing
-            if context.why_all or not is_expected(result)
+            (Terms(each.metrics), STATUS_WORDS[each.status], each.reason, each.fix or "-")
+            for each in refusals(missing, why=context.why_all)
         ]
-        tables = (table(("metric", "status", "why", "fix"), reasons, left=range(4), wide=(2, 3)),)
+        tables = (table(("metrics", "status", "why", "fix"), reasons, left=range(4), wide=(0, 2, 3)),)
         counts_note = "" if context.why_all else counts(results)
         yield PageSection(
             "no-value",
