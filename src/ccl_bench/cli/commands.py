@@ -81,6 +81,10 @@ COMMANDS = {
         "record.collect:app",
         "Record a command into a run directory, or gather files of an old one; show what can be measured.",
     ),
+    "card": (
+        "record.card:app",
+        "Fill the workload card of a run from its traces and with your values; list what is missing.",
+    ),
     "publish": (
         "publish.runs:publish_app",
         "Publish a run: its card, results, report as data, and provenance.",
