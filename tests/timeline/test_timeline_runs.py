@@ -156,7 +156,7 @@ def test_a_file_is_not_overwritten(tmp_path: Path, capsys: Captured) -> None:
     target = tmp_path / "run.json"
     write_run(plans.two_ranks(), tmp_path / "run")
     command = ["timeline", str(tmp_path / "run"), "-o", str(target)]
-    assert main(command) == 0
+    target.write_text("mine")
     before = target.read_bytes()
     assert main(command) == 2
     assert "--force" in capsys.readouterr().err
