@@ -121,7 +121,7 @@ def report(
         form = "text"
     if target and form:
         replace_text(target, render(observed, form, why=why))
-        if observed.diagnosed:
+        if observed.diagnosed is not None:
             show(verdict_block(verdict(observed.diagnosed)))
         options.show_written(target)
     elif form == "text":
