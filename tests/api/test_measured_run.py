@@ -135,7 +135,7 @@ def test_an_unknown_table_is_refused_with_the_nearest(run: ccl.MeasuredRun) -> N
 
 
 def test_metrics_are_those_of_the_command(run: ccl.MeasuredRun) -> None:
-    frame = run.metrics()
+    frame = run.metrics().sort("metric")
     printed = json.loads(invoke(["ccl-metrics", "--trace", str(EXAMPLE), "--all", "-f", "json"]).stdout)
     assert frame["metric"].to_list() == [each["metric"] for each in printed]
     assert frame["value"].to_list() == [each["value"] for each in printed]
@@ -241,3 +241,36 @@ def test_a_run_that_is_open_compares_as_the_command_does(run: ccl.MeasuredRun, t
     assert compared.report(tmp_path / "both.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     with pytest.raises(UsageError, match="at least two runs"):
         ccl.compare(run)
+
+
+def test_answers_print_as_the_commands_do(gpus: ccl.MeasuredRun) -> None:
+    [sentence] = str(gpus.verdict()).splitlines()
+    assert " a step on 8 x NVIDIA A100" in sentence
+    diagnosed = gpus.diagnose()
+    assert [*diagnosed] == diagnosed.diagnoses
+    assert len(diagnosed) == len(diagnosed.diagnoses) > 0
+    assert sentence in " ".join(str(diagnosed).split())
+    assert diagnosed.diagnoses[0].title in " ".join(str(diagnosed).split())
+
+
+def test_repr_shows_four_digits_and_the_answer_has_all(gpus: ccl.MeasuredRun) -> None:
+    result = gpus.metric("bandwidth_utilization_allreduce")
+    assert result.value is not None
+    assert f"value={result.value:.4g}," in repr(result)
+    assert repr(result.value) not in repr(result)
+    assert f"step_s={gpus.verdict().step_s:.4g}" in repr(gpus.verdict())
+    # No empty field, and of a long list the first elements.
+    assert "reason" not in repr(result)
+    assert "…" in repr(ccl.Result("x", "ok", "s", "lower", details={"many": [*range(9)]}))
+    assert "7, …]" in repr(ccl.Result("x", "ok", "s", "lower", details={"many": [*range(9)]}))
+    assert "7]" in repr(ccl.Result("x", "ok", "s", "lower", details={"many": [*range(8)]}))
+
+
+def test_metrics_with_a_value_come_first(two_ranks: ccl.MeasuredRun) -> None:
+    frame, measured = two_ranks.metrics(), two_ranks.metrics(measured=True)
+    have_value = frame["value"].is_not_null().to_list()
+    assert have_value == sorted(have_value, reverse=True)
+    assert 0 < measured.height < frame.height
+    assert frame.head(measured.height).equals(measured)
+    assert two_ranks.metrics("mfu", "coll_call_num")["metric"].to_list() == ["mfu", "coll_call_num"]
+    assert two_ranks.metrics("mfu", "coll_call_num", measured=True)["metric"].to_list() == ["coll_call_num"]

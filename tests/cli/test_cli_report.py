@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Captured = pytest.CaptureFixture[str]
 
 
-def test_the_report_of_a_run_goes_to_a_file_that_is_not_overwritten(
+def test_the_report_of_a_run_goes_to_a_file_that_is_not_overwritten_once_it_was_edited(
     small: Path, tmp_path: Path, capsys: Captured
 ) -> None:
     target = tmp_path / "one.txt"
@@ -30,6 +30,10 @@ def test_the_report_of_a_run_goes_to_a_file_that_is_not_overwritten(
     assert words.startswith("CCL-Bench report:")
     assert " a step on " in verdict[0]
     assert all(line.strip() in words for line in verdict)
+    # Its own report is replaced, unless somebody edited it.
+    assert main(["report", str(small), "--format", "text", "--output", str(target)]) == 0
+    target.write_text(target.read_text(encoding="utf-8") + "mine\n", encoding="utf-8")
+    capsys.readouterr()
     assert main(["report", str(small), "--format", "text", "--output", str(target)]) == 2
     assert "--force" in capsys.readouterr().err
     assert main(["report", str(small), "--format", "text", "-o", str(target), "--force"]) == 0

@@ -70,6 +70,8 @@ def test_every_chart_becomes_a_picture(
         text = path.read_text(encoding="utf-8")
         assert "var(--" not in text
         assert chart.title in "".join(ET.fromstring(text).itertext())
+    assert main(arguments) == 0
+    path.write_text("mine", encoding="utf-8")
     assert main(arguments) == 2
     assert "--force" in capsys.readouterr().err
 

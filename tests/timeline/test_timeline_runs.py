@@ -158,6 +158,7 @@ def test_a_file_is_not_overwritten(tmp_path: Path, capsys: Captured) -> None:
     command = ["timeline", str(tmp_path / "run"), "-o", str(target)]
     assert main(command) == 0
     before = target.read_bytes()
+    target.write_text("mine")
     assert main(command) == 2
     assert "--force" in capsys.readouterr().err
     assert main([*command, "--force", "--steps", "2"]) == 0

@@ -63,6 +63,43 @@ def hardware_with_recompute(model: ModelSizes) -> float:
     return RECOMPUTE_FORWARD_PASSES * (model.matmul_flops + model.attention_flops)
 
 
+MOST_PRODUCTS = 0.95
+"""Share of the operations of recorded matrix products from which on their precision is that of the run.
+
+In mixed precision a few products, such as those of a router or of the loss, have another type.
+"""
+
+
+def precision_of_products(product_types: pl.DataFrame) -> tuple[str, float]:
+    """Return the precision of nearly all matrix products, and its share of their operations.
+
+    Products of fp32 may have run in TF32. Raises NotMeasurable if there are no sized products, if they have
+    several precisions, or if other kernels multiply elements of 8 bits or less.
+    """
+    if not product_types["flops"].sum():
+        raise NotMeasurable("the traces have no matrix products of known size")
+    sums = product_types.group_by("dtype").agg(pl.col("products", "flops").sum())
+    shares = dict(
+        sums.sort("flops", descending=True)
+        .select("dtype", pl.col("flops") / pl.col("flops").sum())
+        .iter_rows()
+    )
+    counts = dict(sums.select("dtype", "products").iter_rows())
+    typed = 1 - counts.get(None, 0) / sum(counts.values())
+    name, share = next(iter(shares.items()))
+    listed = ", ".join(f"{100 * part:.3g} % {each or 'of unknown type'}" for each, part in shares.items())
+    if name is None or share < MOST_PRODUCTS or typed < MOST_PRODUCTS:
+        why = f"the recorded matrix products have no single precision: {listed} of their operations"
+        if typed < MOST_PRODUCTS:
+            why = f"only {100 * typed:.3g} % of the recorded matrix products have a known precision"
+        raise NotMeasurable(why)
+    if product_types["narrow_kernels"].sum():
+        raise NotMeasurable(
+            f"the recorded matrix products are {name}, but other kernels multiply elements of 8 bits or less"
+        )
+    return name, share
+
+
 @derived(
     step=("Int64", "number of the step"),
     products=("Int64", "matrix products that the CPU started in the step and that call no other"),

@@ -1,4 +1,4 @@
-"""Display of runs and answers in notebooks: the output of commands, as HTML."""
+"""Display of runs and answers: the output of commands, as HTML for notebooks and as text for `print`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ccl_bench.result import PAGES, Result
+from ccl_bench.result import PAGES, TEXTS, Result
 from ccl_bench.result.diagnosis import Diagnosed, Verdict
 from ccl_bench.result.inspection import Inspection
+from ccl_bench.result.prediction import Prediction
 from ccl_bench.result.what_if import CriticalPath, WhatIf
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ _PAGE_OF = {
     Inspection: ("ccl_bench.report.inspection", "inspection_page"),
     Diagnosed: ("ccl_bench.report.diagnosis", "diagnose_page"),
     Verdict: ("ccl_bench.report.verdict", "verdict_sentence"),
+    Prediction: ("ccl_bench.report.prediction", "prediction_page"),
     WhatIf: ("ccl_bench.report.what_if", "what_if_page"),
     CriticalPath: ("ccl_bench.report.what_if", "critical_path_page"),
 }
@@ -77,10 +79,18 @@ _PAGE_OF = {
 
 
 def register() -> None:
-    """Register the display of answers in notebooks."""
+    """Register the display of answers in notebooks and by `print`."""
     for kind, (module, page) in _PAGE_OF.items():
         PAGES[kind] = partial(_shown, module, page)
+        TEXTS[kind] = partial(_printed, module, page)
 
 
 def _shown(module: str, page: str, answer: object) -> str:
     return as_html(getattr(import_module(module), page)(answer))
+
+
+def _printed(module: str, page: str, answer: object) -> str:
+    from ccl_bench.report.console import to_text
+
+    content = getattr(import_module(module), page)(answer)
+    return content if isinstance(content, str) else to_text(content, width=_COLUMNS).rstrip("\n")

@@ -90,8 +90,8 @@ class MeasuredRun:
         return f"<MeasuredRun {self.place}: {counted(len(self.traces), 'trace')}{ranks}>"
 
     def _repr_html_(self) -> str:
-        diagnosed = vars(self).get("_diagnosed")
-        return display.run_html(self.run, self.place, diagnosed.verdict if diagnosed else None)
+        verdict = self._diagnosed.verdict if "_diagnosed" in vars(self) else None
+        return display.run_html(self.run, self.place, verdict)
 
     @property
     def path(self) -> Path:
@@ -148,15 +148,20 @@ class MeasuredRun:
 
         return self.results([metrics.load([name]).spelled(name)])[0]
 
-    def metrics(self, *names: str) -> pl.DataFrame:
-        """Return the named metrics, or all, as a table with one row each.
+    def metrics(self, *names: str, measured: bool = False) -> pl.DataFrame:
+        """Return the named metrics, or all with those that have a value first, as a table with one row each.
 
+        With `measured`, only those with a value.
         Columns: metric, value (null if there is none), unit, better, status, reason, fix, window, ranks,
         findings.
         """
         from ccl_bench.api.tables import results_frame
+        from ccl_bench.report.results import valued_first
 
-        return results_frame([self.metric(name) for name in names] if names else self.results())
+        results = [self.metric(name) for name in names]
+        if not names:
+            results = valued_first(self.results())
+        return results_frame(each for each in results if each.status == "ok" or not measured)
 
     @cached_property
     def tables(self) -> RunTables:
@@ -191,7 +196,7 @@ class MeasuredRun:
         return diagnosed.verdict
 
     def diagnose(self) -> Diagnosed:
-        """Return the verdict, the causes of lost time, and the gain of each fix."""
+        """Return the verdict and the diagnoses; iterating yields the causes of lost time and their gains."""
         return self._diagnosed
 
     def sweep(self) -> ServingSweep:

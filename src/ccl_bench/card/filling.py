@@ -45,6 +45,14 @@ if TYPE_CHECKING:
 _REST = r"\s*?(?P<old>[^\s#][^#]*?)?(?P<comment>\s+#.*|\s*)$"
 
 
+_WHOLE = re.compile(
+    r"""\s* ( "([^"\\]|\\.)*" | '([^']|'')*' | \[[^\]\#]*\] | [^\s\#"'\[] (\S|\s+(?!\#|\s))* )
+    \s*? (?P<comment>\s+\#.*)? \s*""",
+    re.VERBOSE,
+)
+"""A value on one line, and the comment behind it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Filling:
     """What `fill` did, as dotted paths."""
@@ -60,12 +68,20 @@ def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
     A value is a text, a number, true or false, a list of texts, or a mapping for environment variables;
     empty ones are skipped.
     """
+    before = read_text(path)
+    text, filling = filled(before, values, file=str(path))
+    if text != before:
+        replace_text(Path(path), text)
+    return filling
+
+
+def filled(text: str, values: abc.Mapping[str, Any], *, file: str = "") -> tuple[str, Filling]:
+    """Return the text of a card with values at dotted paths where it says nothing; see `fill`."""
     leaves = dict(_leaves(values))
-    file, text = str(path), read_text(path)
     newline = "\r\n" if "\n" in text and text.count("\n") == text.count("\r\n") else "\n"
     text = text.replace(newline, "\n")
-    tree, before = yaml_mapping(text, IssueLog(file)), _values(card_in_text(text).value)
-    filled: list[str] = []
+    tree, before = yaml_mapping(text, IssueLog(file)), card_values(card_in_text(text).value)
+    done: list[str] = []
     for name, (keys, value) in leaves.items():
         lines = text.split("\n")
         if name in before or not _Filler(lines, file).put(tree, Card, keys, value):
@@ -77,20 +93,39 @@ def fill(path: str | Path, values: abc.Mapping[str, Any]) -> Filling:
             }
         else:
             texts = {path_of_value: str(value) if isinstance(value, str) else yaml_scalar(value)}
-        try:
-            new = yaml_mapping(text, IssueLog(file))
-        except InputError as problem:
-            raise _refusal(file) from problem
         # The new text states what the old one stated, the value, and no more.
-        if _stated_texts(new, Card) != _stated_texts(tree, Card) | texts:
-            raise _refusal(file)
-        tree = new
-        filled.append(name)
-    if filled:
-        if not before.items() <= _values(card_in_text(text).value).items():
-            raise _refusal(file)
-        replace_text(Path(path), text.replace("\n", newline))
-    return Filling(tuple(filled), tuple(name for name in leaves if name not in filled))
+        tree = _checked_tree(text, _stated_texts(tree, Card) | texts, file)
+        done.append(name)
+    if done and not before.items() <= card_values(card_in_text(text).value).items():
+        raise _refusal(file)
+    return text.replace("\n", newline), Filling(
+        tuple(done), tuple(name for name in leaves if name not in done)
+    )
+
+
+def cleared(text: str, path: str, *, file: str = "") -> str:
+    """Return the text of a card without the value at a dotted path; its key and comments stay."""
+    newline = "\r\n" if "\n" in text and text.count("\n") == text.count("\r\n") else "\n"
+    text = text.replace(newline, "\n")
+    tree, keys, lines = yaml_mapping(text, IssueLog(file)), path.split("."), text.split("\n")
+    before = _stated_texts(tree, Card)
+    left = {each: value for each, value in before.items() if each.partition("[")[0] != path}
+    if left != before:
+        _Filler(lines, file).clear(tree, Card, keys)
+        text = "\n".join(lines)
+        _checked_tree(text, left, file)
+    return text.replace("\n", newline)
+
+
+def _checked_tree(text: str, texts: dict[str, str], file: str) -> MappingNode:
+    """Return the tree of a changed card; InputError unless it states these texts by path and no more."""
+    try:
+        tree = yaml_mapping(text, IssueLog(file))
+    except InputError as problem:
+        raise _refusal(file) from problem
+    if _stated_texts(tree, Card) != texts:
+        raise _refusal(file)
+    return tree
 
 
 def _leaves(values: abc.Mapping[str, Any]) -> abc.Iterator[tuple[str, tuple[list[str], Any]]]:
@@ -166,6 +201,33 @@ class _Filler:
             return self._put_item(entry.node, ordered_fields.index(below[0]), [value])
         return False
 
+    def clear(self, mapping: MappingNode, kind: Any, keys: list[str]) -> None:
+        """Remove the value below the keys, which is there."""
+        key, *below = keys
+        entry = _entry(mapping, kind, key)
+        if entry is None:
+            raise _refusal(self.file)
+        node, (_, inner) = entry.node, _field_at(kind, key)
+        if below and isinstance(node, MappingNode):
+            self.clear(node, inner, below)
+        elif below and isinstance(node, SequenceNode) and is_section(inner):
+            item = node.items[inner.ordered_fields.index(below[0])]
+            dash = re.match(r"\s*-", self._line(item))
+            self._clear_line(item, dash[0] if dash else "")
+        elif below and not is_section(inner):
+            raise _refusal(self.file, entry.line)
+        elif isinstance(node, SequenceNode) and node.line != entry.line:
+            places = [line for item in node.items for line in _line_numbers(item)]
+            self.lines[min(places) - 1 : max(places)] = []
+        else:
+            self._clear_line(entry, "".join(self._key_line(entry)))
+
+    def _clear_line(self, part: MappingEntry | Node, head: str) -> None:
+        match = _WHOLE.fullmatch(self._line(part).removeprefix(head))
+        if match is None or not head:
+            raise _refusal(self.file, part.line)
+        self._replace(part, head + (match["comment"] or "").rstrip())
+
     def _put_item(self, node: SequenceNode, index: int, values: list[Any]) -> bool:
         item = node.items[index] if index < len(node.items) else None
         if item is None or not _is_empty(item):
@@ -217,13 +279,13 @@ def _block(keys: list[str], value: Any, indent: str) -> list[str]:
     return [*lines[:-1], f"{lines[-1]} {yaml_scalar(value)}"]
 
 
-def _values(part: FileSection, path: str = "") -> dict[str, Any]:
+def card_values(part: FileSection, path: str = "") -> dict[str, Any]:
     """Return dotted path → value of all that a card states."""
     values: dict[str, Any] = {}
     for name, info in type(part).model_fields.items():
         value, inner = getattr(part, name), f"{path}.{key_of(name, info)}".lstrip(".")
         if isinstance(value, FileSection):
-            values |= _values(value, inner)
+            values |= card_values(value, inner)
         elif isinstance(value, dict):
             values |= {f"{inner}.{key}": text for key, text in value.items()}
         elif value not in (None, ()):
@@ -310,13 +372,13 @@ def _lines(part: FileSection, depth: int) -> Iterator[str]:
         if isinstance(value, FileSection):
             yield f"{indent}{key}:  # {info.description}"
             for inner in value.ordered_fields:
-                comment = _comment(type(value).model_fields[inner])
+                about = comment(type(value).model_fields[inner])
                 item = _after(getattr(value, inner))
-                yield f"{indent}  -{item}  # {inner.replace('_', '-')}: {comment}"
+                yield f"{indent}  -{item}  # {inner.replace('_', '-')}: {about}"
             yield from () if value.ordered_fields else _lines(value, depth + 1)
         elif value or info.examples:
             is_collection = get_origin(kind) in (tuple, dict)
-            yield f"{indent}{key}:{'' if is_collection else _after(value)}  # {_comment(info)}"
+            yield f"{indent}{key}:{'' if is_collection else _after(value)}  # {comment(info)}"
             if get_origin(kind) is tuple:
                 yield from (f"{indent}  - {yaml_scalar(item)}" for item in value)
             elif is_collection:
@@ -330,7 +392,8 @@ def _after(value: Any) -> str:
     return "" if value is None else f" {yaml_scalar(value)}"
 
 
-def _comment(info: FieldInfo) -> str:
+def comment(info: FieldInfo) -> str:
+    """Return what a field means, with its unit and examples."""
     unit = unit_of(info)
     unit_text = f" [{unit}]" if unit else ""
     words = (str(item).lower() if isinstance(item, bool) else str(item) for item in info.examples or ())

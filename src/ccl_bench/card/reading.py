@@ -38,6 +38,7 @@ DEVICE = "workload.hardware.xpu_spec"
 MODEL = "workload.model"
 DATA = "workload.data"
 LINKS = "workload.hardware.network_topo.bandwidth_gbps"
+MISSING = "is missing; metrics that need it are refused"
 _SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|CREDENTIAL|PRIVATE_KEY)", re.IGNORECASE)
 
 
@@ -60,7 +61,8 @@ def check_card(card: Card, log: IssueLog) -> None:
         check(card, log)
 
 
-def _missing(card: Card, log: IssueLog) -> None:
+def missing_fields(card: Card) -> list[str]:
+    """Return the paths of fields that many metrics need and that the card does not state."""
     needed = {
         f"{MODEL}.phase": card.model.phase,
         f"{MODEL}.model_family": card.model.model_family,
@@ -71,10 +73,14 @@ def _missing(card: Card, log: IssueLog) -> None:
         "Model-executor.framework.name": card.framework.name,
         "metric_source.traces": card.metric_source.traces,
     }
+    return [path for path, value in needed.items() if not value]
+
+
+def _missing(card: Card, log: IssueLog) -> None:
     failed = {issue.path for issue in log.entries}
-    for path, value in needed.items():
-        if not value and path not in failed:
-            log.warning(path, "is missing; metrics that need it are refused", "fill it in")
+    for path in missing_fields(card):
+        if path not in failed:
+            log.warning(path, MISSING, "fill it in")
 
 
 def _degrees(card: Card, log: IssueLog) -> None:

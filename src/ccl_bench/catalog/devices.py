@@ -62,6 +62,11 @@ class Device:
         """Scale-up bandwidth in one direction, bytes per second."""
         return None if self.link_bytes_per_s is None else self.link_bytes_per_s / 2
 
+    @property
+    def has_faster_tf32(self) -> bool:
+        """Whether its matrix units may multiply fp32 as TF32, which is faster."""
+        return self.peaks.get("tf32", 0) > self.peaks.get("fp32", 0)
+
     def peak_flops(self, dtype: str) -> float:
         """Return the dense peak for a dtype under any spelling, in operations per second."""
         peak_name = dtypes.dtype(dtype).peak

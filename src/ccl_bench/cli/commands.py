@@ -55,6 +55,10 @@ COMMANDS = {
         "Record a command into a run directory, or gather files of an old one; show what can be measured.",
     ),
     "new": ("record.new:app", "Make the folder of a workload: its scripts, its configuration and its card."),
+    "card": (
+        "record.card:app",
+        "Fill the workload card of a run from its traces and with your values; list what is missing.",
+    ),
     "validate": (
         "measure.validate:app",
         "Check runs, workload cards and side files, and report every mistake at once.",
@@ -162,7 +166,7 @@ COMMANDS = {
 
 GROUPS = {
     "Measure": ("demo", "inspect", "report", "diagnose", "timeline", "tables", "hang"),
-    "Record": ("collect", "new", "validate"),
+    "Record": ("collect", "new", "card", "validate"),
     "Compare and predict": ("compare", "baseline", "what-if", "predict", "search"),
     "Publish": ("publish", "serve", "board", "sign"),
     "For other programs": ("mcp", "watch", "log", "chakra", "completion"),

@@ -29,6 +29,7 @@ from ccl_bench.base.registry import did_you_mean, spelling
 from ccl_bench.cli import PROGRAM
 from ccl_bench.cli.runner import announce_large, progress_bar
 from ccl_bench.result.step_choice import step_choice
+from ccl_bench.storage import written
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -257,7 +258,7 @@ def app(name: str, about: str, examples: Iterable[str]) -> App:
 Output = Annotated[
     str | None, Parameter(alias="-o", metavar="FILE", help="File to write in place of stdout.")
 ]
-Force = Annotated[bool, Parameter(help="Overwrite an existing file.")]
+Force = Annotated[bool, Parameter(help="Overwrite a file of others, or one that was edited.")]
 
 
 def file_to_write(output: str, *, force: bool) -> Path:
@@ -270,18 +271,23 @@ def file_to_write(output: str, *, force: bool) -> Path:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Raise UsageError if a file cannot be written because something else has its name."""
+    """Raise UsageError if a file cannot be written because something else has its name.
+
+    A file that a command wrote and nobody changed since may be replaced.
+    """
     if path.is_dir():
         raise UsageError(f"{path} is a directory", fix="name a file")
-    if path.exists() and not force:
+    if path.exists() and not force and not written.is_as_written(path):
         raise UsageError(f"{path} already exists", fix="give --force to overwrite it, or another name")
 
 
-def show_written(path: Path) -> None:
-    """Print the name of a written file, and that a page opens in a browser."""
+def show_written(path: Path, about: str = "") -> None:
+    """Print the name of a written file, and what to know about it; the next command may replace it."""
     from ccl_bench.report.console import show
 
-    show(f"{path}  opens in a browser" if path.suffix.lower() in {".html", ".htm"} else str(path))
+    written.remember(path)
+    about = about or "opens in a browser" * (path.suffix.lower() in {".html", ".htm"})
+    show(f"{path}  {about}".rstrip())
 
 
 class Help:

@@ -37,12 +37,6 @@ class _Peak:
     findings: list[Finding] = field(default_factory=list)
 
 
-MOST_PRODUCTS = 0.95
-"""Share of the operations of recorded matrix products from which on their precision is that of the run.
-
-In mixed precision a few products, such as those of a router or of the loss, have another type.
-"""
-
 _STATE_PRECISION = "write the precision of the matrix products into the workload card"
 
 
@@ -132,27 +126,13 @@ def _recorded_precision(product_types: pl.DataFrame | None, device: Device) -> t
     unknown = "the precision of the matrix multiplications is unknown, so the peak is unknown too"
     if product_types is None or not product_types["flops"].sum():
         raise NotMeasurable(unknown, fix=_STATE_PRECISION, is_repairable=True)
-    sums = product_types.group_by("dtype").agg(pl.col("products", "flops").sum())
-    shares = dict(
-        sums.sort("flops", descending=True)
-        .select("dtype", pl.col("flops") / pl.col("flops").sum())
-        .iter_rows()
-    )
-    counts = dict(sums.select("dtype", "products").iter_rows())
-    typed = 1 - counts.get(None, 0) / sum(counts.values())
-    name, share = next(iter(shares.items()))
-    listed = ", ".join(f"{100 * part:.3g} % {each or 'of unknown type'}" for each, part in shares.items())
-    if name is None or share < MOST_PRODUCTS or typed < MOST_PRODUCTS:
-        why = f"the recorded matrix products have no single precision: {listed} of their operations"
-        if typed < MOST_PRODUCTS:
-            why = f"only {100 * typed:.3g} % of the recorded matrix products have a known precision"
-        raise NotMeasurable(f"{unknown}: {why}", fix=_STATE_PRECISION, is_repairable=True)
-    if product_types["narrow_kernels"].sum():
-        why = (
-            f"the recorded matrix products are {name}, but other kernels multiply elements of 8 bits or less"
-        )
-        raise NotMeasurable(f"{unknown}: {why}", fix=_STATE_PRECISION, is_repairable=True)
-    if name == "fp32" and device.peaks.get("tf32", 0) > device.peaks.get("fp32", 0):
+    try:
+        name, share = flops.precision_of_products(product_types)
+    except NotMeasurable as error:
+        raise NotMeasurable(
+            f"{unknown}: {error.message}", fix=_STATE_PRECISION, is_repairable=True
+        ) from error
+    if name == "fp32" and device.has_faster_tf32:
         why = "the recorded matrix products are fp32, which tensor cores may multiply in TF32"
         raise NotMeasurable(f"{unknown}: {why}", fix=f"{_STATE_PRECISION}: fp32 or tf32", is_repairable=True)
     message = (

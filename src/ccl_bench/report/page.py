@@ -105,7 +105,7 @@ def report_page(observed: ReportData, *, why: bool = False) -> Page:
         ),
         definitions(observed.results, metrics.load()),
         f"ccl-bench {__version__}",
-        verdict=verdict(observed.diagnosed) if observed.diagnosed else None,
+        verdict=verdict(observed.diagnosed) if observed.diagnosed is not None else None,
         quality=quality(observed.inspection),
         appendix=tuple(reference(context)),
     )

@@ -6,7 +6,8 @@ The modules define other answers: `inspection`, `diagnosis`, `what_if`, `hang`, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -32,14 +33,45 @@ PAGES: dict[type, Callable[[Any], str]] = {}
 """Type of answer → function that renders it for notebooks; a higher package registers it."""
 
 
+TEXTS: dict[type, Callable[[Any], str]] = {}
+"""Type of answer → function that renders it for `print`; a higher package registers it."""
+
+_MOST_SHOWN = 8
+"""Elements of a list or mapping that `repr` shows."""
+
+
 class Displayed:
-    """An answer that notebooks display with its registered renderer."""
+    """An answer that `print` and notebooks display with its registered renderers."""
 
     __slots__ = ()
 
     def _repr_html_(self) -> str | None:
         page = PAGES.get(type(self))
         return page(self) if page else None
+
+    def __str__(self) -> str:
+        text = TEXTS.get(type(self))
+        return text(self) if text else repr(self)
+
+    def __repr__(self) -> str:
+        return _short(self)
+
+
+def _short(value: Any) -> str:
+    """Return `repr` with four digits of each number, few elements of long lists, and no empty fields."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if is_dataclass(value):
+        shown = ((each.name, getattr(value, each.name)) for each in fields(value))
+        inner = (f"{name}={_short(each)}" for name, each in shown if each not in (None, "", [], {}))
+        return f"{type(value).__name__}({', '.join(inner)})"
+    if isinstance(value, dict):
+        pairs = [f"{key!r}: {_short(each)}" for key, each in islice(value.items(), _MOST_SHOWN)]
+        return f"{{{', '.join(pairs + ['…'] * (len(value) > _MOST_SHOWN))}}}"
+    if isinstance(value, list | tuple):
+        items = [_short(each) for each in value[:_MOST_SHOWN]] + ["…"] * (len(value) > _MOST_SHOWN)
+        return f"[{', '.join(items)}]" if isinstance(value, list) else f"({', '.join(items)})"
+    return repr(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +125,7 @@ class Provenance:
     """The chosen steps of the value; None if it uses all of them, or none."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Result(Displayed):
     """One metric's answer for one run."""
 

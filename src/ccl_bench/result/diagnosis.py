@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ccl_bench.base.findings import Issue  # noqa: TC001 (msgspec reads the types of fields)
 from ccl_bench.base.text import encode_json
 from ccl_bench.result import Displayed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PARTS = ("compute", "waiting", "transfer", "copies", "idle")
 """Parts of a step, in order: an instant with several activities belongs to `compute`, then to `transfer`."""
@@ -38,7 +42,7 @@ class Waiting:
     """Gain if all ranks took the median of their times, s."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Verdict(Displayed):
     """The breakdown of the mean step."""
 
@@ -103,9 +107,9 @@ class Opportunity:
     evidence: list[Evidence] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Diagnosed(Displayed):
-    """The answer of `ccl-bench diagnose` for one run."""
+    """The answer of `ccl-bench diagnose` for one run: its diagnoses, with the verdict before them."""
 
     run: str
     verdict: Verdict | None
@@ -125,6 +129,12 @@ class Diagnosed(Displayed):
     findings: list[Issue] = field(default_factory=list)
     waiting: Waiting | None = None
     """None if no rank waits for another, or gains are unknown."""
+
+    def __iter__(self) -> Iterator[Opportunity]:
+        return iter(self.diagnoses)
+
+    def __len__(self) -> int:
+        return len(self.diagnoses)
 
 
 def to_json(diagnosed: Diagnosed) -> bytes:

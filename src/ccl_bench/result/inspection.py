@@ -88,7 +88,7 @@ class InspectedMetric:
     """Whether the user can add the missing data to this run."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Inspection(Displayed):
     """The inspection of a run: contents, measurable metrics, and issues."""
 

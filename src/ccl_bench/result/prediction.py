@@ -75,7 +75,7 @@ class Doubling:
     """Of the replayed step."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Prediction(Displayed):
     """The predicted step of one run in another configuration or on another network; never a measurement."""
 

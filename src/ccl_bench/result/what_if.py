@@ -48,7 +48,7 @@ class OnPath:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CriticalPath(Displayed):
     """The critical path from the end of a step back to its start; means over steps."""
 
@@ -66,7 +66,7 @@ class CriticalPath(Displayed):
     """Worker → slack: how much later it could reach every meeting of a step without being last, s."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class WhatIf(Displayed):
     """The answer for one run; times are means over steps, s."""
 

@@ -52,7 +52,7 @@ def demo(
         raise UsageError(f"{folder} is not a directory", fix="name another with -o")
     with options.DEFAULT_READING.open(place) as measured:
         observed = measured.observed
-        if observed.diagnosed:
+        if observed.diagnosed is not None:
             show(diagnose_page(observed.diagnosed), Text())
         folder.mkdir(parents=True, exist_ok=True)
         report = measured.report(folder / "report.html")

@@ -121,7 +121,7 @@ def report(
         form = "text"
     if target and form:
         replace_text(target, render(observed, form, why=why))
-        if observed.diagnosed:
+        if observed.diagnosed is not None:
             show(verdict_block(verdict(observed.diagnosed)))
         options.show_written(target)
     elif form == "text":
@@ -151,7 +151,7 @@ def _draw(page: Page, folder: Path, chart_format: ImageForm, *, force: bool) -> 
         with write_atomically(path) as temporary:
             temporary.write_bytes(images.image(chart, chart_format))
             temporary.chmod(0o644)
-        sys.stdout.write(f"{path}\n")
+        options.show_written(path)
 
 
 def historical(program: str) -> App:

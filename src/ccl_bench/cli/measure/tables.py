@@ -132,8 +132,8 @@ def _write(
         if each.path is None:
             empty.append(each.name)
         else:
-            sys.stdout.write(f"{each.path}  {counted(each.rows, 'row')}\n")
-    sys.stdout.write(f"{folder / SCHEMA_FILE}\n")
+            options.show_written(each.path, counted(each.rows, "row"))
+    options.show_written(folder / SCHEMA_FILE)
     if empty:
         say(PROGRAM, f"note: not written, because they have no rows: {', '.join(empty)}")
 

@@ -9,7 +9,6 @@ from cyclopts import Parameter
 from ccl_bench.base.text import counted
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.runner import say
-from ccl_bench.report.console import show
 from ccl_bench.report.formatting import size
 
 ABOUT = """\
@@ -43,7 +42,7 @@ def timeline(
     with reading.open(run, card=workload_card) as measured:
         written = measured.timeline(target, most_slices=max_slices)
     counts = f"{counted(written.ranks, 'trace')}, {counted(written.slices, 'slice')}, {size(written.bytes)}"
-    show(f"{written.path}  {counts}: open it at https://ui.perfetto.dev")
+    options.show_written(written.path, f"{counts}: open it at https://ui.perfetto.dev")
     for remark in (written.clocks, *written.left_out):
         say(PROGRAM, f"note: {remark}")
     return 0

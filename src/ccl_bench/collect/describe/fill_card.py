@@ -9,16 +9,17 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.errors import InputError
-from ccl_bench.card import fill, read_card, template
-from ccl_bench.card.fields import FileSection, key_of
+from ccl_bench.card import card_values, fill, read_card, template
+from ccl_bench.catalog.devices import models
 from ccl_bench.collect.environment.machine import communication_variables
 from ccl_bench.side_files.metadata import FILE_NAME
 from ccl_bench.storage.files import replace_object, replace_text, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from ccl_bench.card import Card
     from ccl_bench.collect.describe.observations import Observations
     from ccl_bench.side_files import TrainConfig
 
@@ -33,6 +34,7 @@ _TRACES = {
     "jax_trace": "json_tpu",
 }
 """Format -> the kind of trace in cards."""
+_DEGREES = "Model-executor.model_plan_parallelization"
 _FRAMEWORKS = ("torchtitan", "megatron-lm", "deepspeed", "vllm", "sglang")
 _DISTRIBUTIONS = {"megatron-lm": "megatron-core"}
 _LIBRARIES = {"nccl": "NCCL", "gloo": "Gloo", "rccl": "RCCL", "ucc": "UCC", "mpi": "MPI"}
@@ -51,6 +53,8 @@ def observed_card_values(observations: Observations) -> dict[str, Any]:
             "workload.data.batch_size_scope": "global" if batch else None,
             "workload.data.seq_len": observations.metadata.get("seq_len"),
         }
+    if observations.world_size == 1:
+        values |= one_rank_degrees()
     values |= {
         **_framework(observations),
         **_communication(observations),
@@ -61,6 +65,11 @@ def observed_card_values(observations: Observations) -> dict[str, Any]:
     if observations.configuration:
         values |= configured_card_values(observations.configuration.settings, observations.world_size)
     return {path: value for path, value in values.items() if value not in (None, "", {}, [])}
+
+
+def one_rank_degrees() -> dict[str, int]:
+    """Return the degrees of parallelism of a run with one rank."""
+    return {f"{_DEGREES}.{axis}": 1 for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp")}
 
 
 def _hardware(observations: Observations) -> dict[str, Any]:
@@ -127,7 +136,6 @@ def configured_card_values(settings: TrainConfig, world_size: int | None) -> dic
     """Return the values in a torchtitan configuration; degrees of -1 need the number of ranks."""
     plan, training, model = settings.parallelism, settings.training, settings.model
     shards = settings.dp_shard(world_size) if world_size else plan.dp_shard
-    degrees = "Model-executor.model_plan_parallelization"
     has_pipeline = bool(plan.pp and plan.pp > 1)
     return {
         "workload.model.phase": "training",
@@ -142,15 +150,15 @@ def configured_card_values(settings: TrainConfig, world_size: int | None) -> dic
         "Model-executor.framework.compiler_tool_selection": (
             "torch.compile" if settings.is_compiled else "plain_pytorch"
         ),
-        f"{degrees}.dp_replicate": plan.dp_replicate,
-        f"{degrees}.dp_shard": shards if shards and shards > 0 else None,
-        f"{degrees}.tp": plan.tp,
-        f"{degrees}.pp": plan.pp,
-        f"{degrees}.cp": plan.cp,
-        f"{degrees}.ep": plan.ep,
-        f"{degrees}.pp_mb": plan.microbatch_size if has_pipeline else None,
-        f"{degrees}.microbatches": settings.microbatches if has_pipeline else None,
-        f"{degrees}.pp_schedule": plan.schedule if has_pipeline else None,
+        f"{_DEGREES}.dp_replicate": plan.dp_replicate,
+        f"{_DEGREES}.dp_shard": shards if shards and shards > 0 else None,
+        f"{_DEGREES}.tp": plan.tp,
+        f"{_DEGREES}.pp": plan.pp,
+        f"{_DEGREES}.cp": plan.cp,
+        f"{_DEGREES}.ep": plan.ep,
+        f"{_DEGREES}.pp_mb": plan.microbatch_size if has_pipeline else None,
+        f"{_DEGREES}.microbatches": settings.microbatches if has_pipeline else None,
+        f"{_DEGREES}.pp_schedule": plan.schedule if has_pipeline else None,
     }
 
 
@@ -184,39 +192,36 @@ _DEPENDS_ON = {
 
 def fill_card(card: Path, observations: Observations) -> tuple[list[str], list[str]]:
     """Fill a card; return the filled fields, and the contradictions to observations."""
-    values = observed_card_values(observations)
-    card_values = dict(_written_fields(read_card(card).value))
-    contradictions = {
-        name: value
-        for name, value in values.items()
-        if name in card_values and not isinstance(value, list | dict) and not _agree(card_values[name], value)
-    }
-    remarks = [
-        f"{CARD_FILE_NAME} states {name} = {card_values[name]}, but {value} was observed; "
-        "the card was not changed"
-        for name, value in contradictions.items()
-    ]
-    # The version of torchtitan is of no use if the card names another framework.
-    fillable = {name: value for name, value in values.items() if _DEPENDS_ON.get(name) not in contradictions}
+    values, remarks = fillable(read_card(card).value, observed_card_values(observations))
     try:
-        return list(fill(card, fillable).filled), remarks
+        return list(fill(card, values).filled), remarks
     except InputError as error:
         return [], [*remarks, str(error)]
 
 
-def _written_fields(section: FileSection, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every field of a card that has a value, by its path in the file."""
-    for name, info in type(section).model_fields.items():
-        value = getattr(section, name)
-        place = f"{path}.{key_of(name, info)}".lstrip(".")
-        if isinstance(value, FileSection):
-            yield from _written_fields(value, place)
-        elif value is not None:
-            yield place, value
+def fillable(card: Card, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the observed values by path that may fill a card, and its contradictions to the others."""
+    stated = card_values(card)
+    contradictions = {
+        name: value
+        for name, value in values.items()
+        if name in stated and not isinstance(value, list | dict) and not _agree(stated[name], value)
+    }
+    remarks = [
+        f"{CARD_FILE_NAME} states {name} = {stated[name]}, but {value} was observed; the card was not changed"
+        for name, value in contradictions.items()
+    ]
+    # The version of torchtitan is of no use if the card names another framework.
+    return {
+        name: value for name, value in values.items() if _DEPENDS_ON.get(name) not in contradictions
+    }, remarks
 
 
 def _agree(card_value: object, value: object) -> bool:
-    """Whether two values agree; names may differ in case and punctuation, and one may contain the other."""
+    """Whether two values agree.
+
+    Names may differ in case and punctuation, one may contain the other, and both may mean a device.
+    """
     if isinstance(card_value, bool) or isinstance(value, bool):
         return card_value == value
     if isinstance(card_value, int | float) and isinstance(value, int | float):
@@ -224,7 +229,8 @@ def _agree(card_value: object, value: object) -> bool:
             abs(card_value - value) <= 0.1 * abs(value) if isinstance(value, float) else card_value == value
         )
     card_text, observed_text = _letters_and_digits(card_value), _letters_and_digits(value)
-    return card_text in observed_text or observed_text in card_text
+    is_same_device = {*models(str(card_value))} & {*models(str(value))}
+    return card_text in observed_text or observed_text in card_text or bool(is_same_device)
 
 
 def _letters_and_digits(value: object) -> str:

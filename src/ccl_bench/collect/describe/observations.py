@@ -56,9 +56,12 @@ class Observations:
 
     @property
     def device_name(self) -> str | None:
-        """The product name of a device."""
+        """The product name of a device, or of the processor if there is none."""
         if self.is_jax and self.recording and self.accelerator != "CPU" and not self.devices:
             return str(self.recording.get("device", "")) or None
+        if self.accelerator == "CPU":
+            host = self.environment.get("host", {})
+            return str(host.get("processor") or "") or None
         return self.devices[0]["name"] if self.devices else None
 
     @property

@@ -288,7 +288,7 @@ def _idle(context: Context) -> Iterator[PageTable]:
 
 def _by_host(context: Context) -> Iterator[PageTable]:
     """Yield the idle time of the verdict by what hosts did; its rows add up to it."""
-    verdict = context.diagnosed.verdict if context.diagnosed else None
+    verdict = context.diagnosed.verdict if context.diagnosed is not None else None
     if verdict is None or not verdict.idle:
         return
     rows: list[tuple[Cell, ...]] = [

@@ -102,7 +102,7 @@ def _late(context: Context) -> Iterator[str]:
 def _beside_lag(context: Context) -> Iterator[str]:
     """Yield why the replay and the lag may name different ranks or times."""
     diagnosed, result = context.diagnosed, context.valued("straggler")
-    waiting, verdict = (diagnosed.waiting, diagnosed.verdict) if diagnosed else (None, None)
+    waiting, verdict = (diagnosed.waiting, diagnosed.verdict) if diagnosed is not None else (None, None)
     if waiting is None or verdict is None or result is None:
         return
     details = cast("StragglerDetails", result.details)
