@@ -71,9 +71,7 @@ class ComparableValues:
             left = np.isnan(ideal)
             if not left.any():
                 break
-            if place not in self._groups:
-                self._groups[place] = _Groups.of(self.table.select(pl.struct(place).hash()), self._ns)
-            groups = self._groups[place]
+            groups = self._grouped(tuple(name for name in place if self.table[name].null_count() < len(self._ns)))
             typical = groups.medians(None if changed is None else ~changes)
             ideal[left] = typical[groups.of_value[targets[left]]]
         ns, owner = self._ns[targets], self._owner[targets]
@@ -81,6 +79,11 @@ class ComparableValues:
         # Noise makes every second operation slower than the median, but what is faster on the whole is no ideal.
         is_slower = np.bincount(owner, ns) > np.bincount(owner, ideal)
         return self._value[targets], np.where(is_slower[owner], ideal, ns)
+
+    def _grouped(self, columns: tuple[str, ...]) -> _Groups:
+        if columns not in self._groups:
+            self._groups[columns] = _Groups.of(self.table.select(pl.struct(columns).hash()), self._ns)
+        return self._groups[columns]
 
 
 def _plain(operations: pl.DataFrame) -> pl.Series:

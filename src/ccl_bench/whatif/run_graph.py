@@ -268,7 +268,8 @@ def _counted_on(steps: pl.DataFrame) -> pl.DataFrame:
 def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
     """Return the operations on one clock, in order of chain and start, each with its step and number."""
     shifts = offsets[["iteration", "rank", "offset_ns", "residual_ns"]].unique(["iteration", "rank"])
-    launch = operations.select("trace", launcher="operation", launch_ns="start_ns")
+    (launcher,) = rows_of_numbers(operations, "launcher")
+    launch_ns = pl.Series("launch_ns", operations["start_ns"].to_numpy()[launcher])
     windows = steps.select("trace", "step", at_ns="start_ns", until_ns="end_ns").sort("at_ns")
     inside = pl.col("at_ns") <= pl.col("until_ns")
     # What was launched before the recording belongs to no step, although it runs in one.
@@ -282,8 +283,8 @@ def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame
     return (
         operations.lazy()
         .with_columns(pl.col("place", "kind").cast(pl.Categorical))
+        .with_columns(pl.when(pl.Series(launcher >= 0)).then(launch_ns).alias("launch_ns"))
         .join(shifts.lazy(), on=["iteration", "rank"], how="left", nulls_equal=True)
-        .join(launch.lazy(), on=["trace", "launcher"], how="left")
         .with_columns(at_ns=launched - ends.cast(pl.Int64))
         .sort("at_ns")
         .join_asof(windows.lazy(), on="at_ns", by="trace", strategy="backward", check_sortedness=False)
@@ -299,6 +300,21 @@ def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame
         .with_columns(pl.col("row").cast(pl.Int64))
         .collect()
     )
+
+
+def rows_of_numbers(operations: pl.DataFrame, *names: str) -> list[Numbers]:
+    """Return the rows of operations that some columns name by their number in their trace; -1 for none."""
+    trace = operations["trace"].rank("dense").to_numpy().astype(np.int64) - 1
+    number = operations["operation"].to_numpy()
+    span = int(number.max(initial=0)) + 1
+    row_of = np.full((int(trace.max(initial=0)) + 1, span), _NONE)
+    row_of[trace, number] = np.arange(len(number))
+    rows = []
+    for name in names:
+        wanted = operations[name].fill_null(_NONE).to_numpy()
+        has = (wanted >= 0) & (wanted < span)
+        rows.append(np.where(has, row_of[trace, np.where(has, wanted, 0)], _NONE))
+    return rows
 
 
 def build(
@@ -357,7 +373,7 @@ class _GraphBuilder:
             .to_numpy()
             .astype(np.int64)
         )
-        self.launcher, self.awaited = (self._rows(placed, name) for name in ("launcher", "awaited"))
+        self.launcher, self.awaited = rows_of_numbers(placed, "launcher", "awaited")
         self.at_end = placed["at_end"].to_numpy()
         self.tier = placed["tier"].fill_null(0).to_numpy()
         self.latency = placed["latency_ns"].fill_null(0).to_numpy().astype(np.float64)
@@ -365,17 +381,6 @@ class _GraphBuilder:
         self.meets = np.full(self.size, _NONE, dtype=np.int64)
         self.meets[pairs["row"].to_numpy()] = pairs["meeting"].to_numpy()
         self._times()
-
-    def _rows(self, placed: pl.DataFrame, name: str) -> Numbers:
-        """Return the rows of operations that are given by their number in their trace."""
-        joined = placed[["trace", name]].join(
-            placed[["trace", "operation", "row"]],
-            left_on=["trace", name],
-            right_on=["trace", "operation"],
-            how="left",
-            maintain_order="left",
-        )
-        return joined["row"].fill_null(_NONE).to_numpy()
 
     def _times(self) -> None:
         """Split the recorded times into the own time of operations and their waits."""

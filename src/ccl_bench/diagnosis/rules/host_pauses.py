@@ -87,7 +87,7 @@ def _regular(gains: Gains, hosts: Hosts, others: Gain) -> Iterator[Opportunity]:
         is_there = (pl.col("cause") == cause) & pl.col("name").eq_missing(pl.lit(name))
         parts.append(hosts.pauses.filter(is_there))
     variants = [without_intervals(gains, pauses) for pauses in parts]
-    wholes = gains.of(*(np.minimum(hosts.without_irregular, variant) for variant in variants))
+    wholes = gains.of_each(np.minimum(hosts.without_irregular, variant) for variant in variants)
     candidates = [
         (pauses, variant, whole.beyond(others.by_step))
         for pauses, variant, whole in zip(parts, variants, wholes, strict=True)
