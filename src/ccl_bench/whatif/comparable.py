@@ -57,6 +57,7 @@ class ComparableValues:
         self._value, self._row, self._ns = (self.table[name].to_numpy() for name in ("value", "row", "ns"))
         # A number for the host, the device or the library of a rank.
         self._owner = every.select(pl.struct("trace", "place").rank("dense")).to_series().to_numpy()
+        self._by_ns = np.argsort(self._ns)
         self._groups: dict[tuple[str, ...], _Groups] = {}
 
     def ideal(self, changed: Mask | None = None) -> tuple[Numbers, Times]:
@@ -82,7 +83,8 @@ class ComparableValues:
 
     def _grouped(self, columns: tuple[str, ...]) -> _Groups:
         if columns not in self._groups:
-            self._groups[columns] = _Groups.of(self.table.select(pl.struct(columns).hash()), self._ns)
+            number = self.table.select(pl.struct(columns).hash()).to_series().to_numpy()
+            self._groups[columns] = _Groups.of(number, self._ns, self._by_ns)
         return self._groups[columns]
 
 
@@ -111,10 +113,9 @@ class _Groups:
     """The values in this order."""
 
     @classmethod
-    def of(cls, group: pl.DataFrame, ns: Times) -> _Groups:
-        """Return the groups of values with equal numbers."""
-        number = group.to_series().to_numpy()
-        order = np.lexsort((ns, number))
+    def of(cls, number: Numbers, ns: Times, by_ns: Numbers) -> _Groups:
+        """Return the groups of values with equal numbers; `by_ns` is the order of the values by size."""
+        order = by_ns[np.argsort(number[by_ns], kind="stable")]
         is_first = np.append(True, np.diff(number[order]) != 0)[: len(order)]
         of_value = np.empty_like(order)
         of_value[order] = np.cumsum(is_first) - 1

@@ -270,6 +270,7 @@ def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame
     shifts = offsets[["iteration", "rank", "offset_ns", "residual_ns"]].unique(["iteration", "rank"])
     (launcher,) = rows_of_numbers(operations, "launcher")
     launch_ns = pl.Series("launch_ns", operations["start_ns"].to_numpy()[launcher])
+    launched_operations = operations.with_columns(pl.when(pl.Series(launcher >= 0)).then(launch_ns))
     windows = steps.select("trace", "step", at_ns="start_ns", until_ns="end_ns").sort("at_ns")
     inside = pl.col("at_ns") <= pl.col("until_ns")
     # What was launched before the recording belongs to no step, although it runs in one.
@@ -280,25 +281,22 @@ def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame
     # The end of a step belongs to it, also where the next one begins at once.
     ends = pl.col("name").cat.starts_with("-").fill_null(value=False)
     moved = pl.col("start_ns", "end_ns", "launch_ns") - pl.col("offset_ns").fill_null(0)
-    return (
-        operations.lazy()
-        .with_columns(pl.col("place", "kind").cast(pl.Categorical))
-        .with_columns(pl.when(pl.Series(launcher >= 0)).then(launch_ns).alias("launch_ns"))
-        .join(shifts.lazy(), on=["iteration", "rank"], how="left", nulls_equal=True)
-        .with_columns(at_ns=launched - ends.cast(pl.Int64))
+    in_steps = (
+        launched_operations.select("trace", at_ns=launched - ends.cast(pl.Int64))
+        .with_row_index("place")
         .sort("at_ns")
-        .join_asof(windows.lazy(), on="at_ns", by="trace", strategy="backward", check_sortedness=False)
-        .with_columns(
-            moved,
-            pl.when(inside).then("step").alias("step"),
-            pl.col("step").alias("since"),
-            alone=pl.when((pl.col("place") == "range") & is_message).then("operation"),
-        )
-        .drop("until_ns", "at_ns")
+        .join_asof(windows, on="at_ns", by="trace", strategy="backward", check_sortedness=False)
+        .sort("place")
+        .select(pl.when(inside).then("step").alias("step"), since="step")
+    )
+    return (
+        launched_operations.with_columns(pl.col("place", "kind").cast(pl.Categorical))
+        .join(shifts, on=["iteration", "rank"], how="left", nulls_equal=True, maintain_order="left")
+        .hstack(in_steps)
+        .with_columns(moved, alone=pl.when((pl.col("place") == "range") & is_message).then("operation"))
         .sort("trace", "chain", "alone", "start_ns", "operation")
         .with_row_index("row")
         .with_columns(pl.col("row").cast(pl.Int64))
-        .collect()
     )
 
 
