@@ -24,7 +24,9 @@ def places_by_activity(operations: pl.DataFrame, before_ns: Numbers, activity: p
     """
     middle = operations.select("trace", at=pl.col("start_ns") - pl.Series((before_ns + 1) // 2))
     traces = operations["trace"].unique()
-    stretches = activity.filter(pl.col("trace").is_in(traces.implode())).select("trace", "name", at="start_ns")
+    stretches = activity.filter(pl.col("trace").is_in(traces.implode())).select(
+        "trace", "name", at="start_ns"
+    )
     last_begun = (
         middle.with_row_index("place")
         .sort("at")

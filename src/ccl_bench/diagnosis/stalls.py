@@ -80,7 +80,7 @@ def without_intervals(gains: Gains, intervals: pl.DataFrame) -> Times:
 
 
 def _covered_until(intervals: pl.DataFrame) -> Callable[[Numbers], Numbers]:
-    """Return a function of moments: how much of the time before each the union of some intervals covers, ns."""
+    """Return a function of moments, ns: how much of the time before each the intervals cover together."""
     starts, ends = (each.to_numpy() for each in merge_intervals(intervals))
     length_upto = np.append(0, np.cumsum(ends - starts))
     last_end = np.append(_LONG_AGO, ends)

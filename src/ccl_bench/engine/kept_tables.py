@@ -143,7 +143,9 @@ def load_answer(path: Path, trace: TraceFile) -> TraceTables | None:
         tables: list[dict[str, pl.DataFrame]] = [{} for _ in range(header.devices_beside + 1)]
         start = 0
         for frame in header.frames:
-            tables[frame.device][frame.name] = pl.read_ipc_stream(io.BytesIO(rest[start : start + frame.size]))
+            tables[frame.device][frame.name] = pl.read_ipc_stream(
+                io.BytesIO(rest[start : start + frame.size])
+            )
             start += frame.size
     except (Exception, pl.exceptions.PanicException):  # damaged bytes may raise anything
         with contextlib.suppress(OSError):  # a cache that may only be read

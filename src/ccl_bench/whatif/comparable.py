@@ -47,10 +47,7 @@ class ComparableValues:
         }
         columns = ("row", "trace", "step", "stage", "place", "key")
         every = pl.concat(
-            [
-                part.select(*columns, value=pl.col("row") * VALUES + number)
-                for number, part in parts.items()
-            ]
+            [part.select(*columns, value=pl.col("row") * VALUES + number) for number, part in parts.items()]
         ).with_columns(k=pl.int_range(pl.len()).over(pl.struct("trace", "step", "key").hash()))
         ns = graph.values[every["value"].to_numpy()]
         self.table = every.select("value", "row", "key", "k", "step", "stage", ns=pl.Series(ns))
@@ -72,12 +69,14 @@ class ComparableValues:
             left = np.isnan(ideal)
             if not left.any():
                 break
-            groups = self._grouped(tuple(name for name in place if self.table[name].null_count() < len(self._ns)))
+            groups = self._grouped(
+                tuple(name for name in place if self.table[name].null_count() < len(self._ns))
+            )
             typical = groups.medians(None if changed is None else ~changes)
             ideal[left] = typical[groups.of_value[targets[left]]]
         ns, owner = self._ns[targets], self._owner[targets]
         ideal = np.where(np.isnan(ideal), ns, ideal)
-        # Noise makes every second operation slower than the median, but what is faster on the whole is no ideal.
+        # Noise makes every second operation slower than the median, but what is faster on the whole is none.
         is_slower = np.bincount(owner, ns) > np.bincount(owner, ideal)
         return self._value[targets], np.where(is_slower[owner], ideal, ns)
 

@@ -89,9 +89,7 @@ def _regular(gains: Gains, hosts: Hosts, others: Gain) -> Iterator[Opportunity]:
     wholes = gains.of_each(
         np.minimum(hosts.without_irregular, without_intervals(gains, pauses)) for pauses in parts
     )
-    candidates = [
-        (pauses, whole.beyond(others.by_step)) for pauses, whole in zip(parts, wholes, strict=True)
-    ]
+    candidates = [(pauses, whole.beyond(others.by_step)) for pauses, whole in zip(parts, wholes, strict=True)]
 
     def is_worth(pauses: pl.DataFrame, gain: Gain) -> bool:
         return gain.share >= _WORTH and _is_worth(gains, gain, without_intervals(gains, pauses))
