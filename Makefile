@@ -26,7 +26,8 @@ DOCS := $(VENV)/.installed-docs
 WHEELS := $(VENV)/.installed-wheels
 PINS := pyproject.toml constraints.txt
 # The installation compiles the native readers, and makes the scripts of charts.
-NATIVE := hatch_build.py $(wildcard src/ccl_bench/trace/native/*.[ch] src/ccl_bench/trace/formats/kineto/native/*.[ch])
+NATIVE := hatch_build.py $(wildcard src/ccl_bench/trace/native/*.[ch] src/ccl_bench/trace/formats/kineto/native/*.[ch] \
+	src/ccl_bench/whatif/native/*.[ch])
 
 ifndef CCL_BENCH_CORPUS
 ifneq ($(wildcard $(CORPUS)),)

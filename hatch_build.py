@@ -28,7 +28,11 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SHARED = Path("src/ccl_bench/trace/native")
-NATIVE = (SHARED, Path("src/ccl_bench/trace/formats/kineto/native"))
+NATIVE = (
+    SHARED,
+    Path("src/ccl_bench/trace/formats/kineto/native"),
+    Path("src/ccl_bench/whatif/native"),
+)
 """Folders whose C makes up the library."""
 LIBRARY = SHARED / "librows.so"
 CHARTS = Path("src/ccl_bench/report/render/assets/vega.js")

@@ -17,6 +17,7 @@ import commands
 import inputs
 import other_formats
 import peers
+import reports
 import targets
 from measuring import Contestant, Figures, interleaved
 from printing import MEGA, OURS, table
@@ -67,6 +68,8 @@ class Bench:
     """Number of ranks -> command -> what was measured."""
     others: list[Input] = field(default_factory=list)
     """Files of other formats than Kineto's that were measured."""
+    reports: dict[str, commands.Timed] = field(default_factory=dict)
+    """Report or diagnosis of a large run -> what was measured."""
     board: dict[str, float] = field(default_factory=dict)
     """What a page, or a publication, costs -> CPU time, ms."""
 
@@ -142,6 +145,8 @@ class Bench:
         yield from targets.of_cores(scaling, f"{RANKS} ranks on two cores", "1 core", "2 cores", 0.9)
         yield from targets.of_formats(self.figures, self.others)
         yield from targets.of_pipes(self.timed[_PIPES])
+        if self.reports:
+            yield from reports.of_reports(self.reports)
         if self.board:
             yield from targets.of_board(self.board)
         for kind in _KINDS:
@@ -234,6 +239,10 @@ def _measure(bench: Bench, files: InputFiles) -> list[Input]:
     bench.pipes(sorted((corpus / "kineto").iterdir()))
     bench.sizes(files.by_size)
     if not quick:
+        different = files.ranks.files[0].parent.with_name(f"{RANKS}-different-ranks")
+        (export,) = (one.files[0] for one in files.others if one.name == "nsys")
+        ranks = reports.different_ranks(files.ranks.files, different)
+        bench.reports = reports.measured(ranks, export, min(bench.options.rounds, _ROUNDS_OF_RANKS))
         bench.board = _growth_of_the_board()
     return [files.one, files.packed, *sets, *files.layouts]
 

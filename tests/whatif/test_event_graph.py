@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ccl_bench.trace.native.library import VARIABLE
 from ccl_bench.whatif.event_graph import NEVER, CyclicGraphError, EventGraph
 
 
@@ -62,6 +64,9 @@ def test_every_event_happens_when_a_plain_recursion_says(made: dict[str, Any]) -
         recorded=np.array(made["recorded"], dtype=float),
     )
     found = graph.replay(np.array(values, dtype=float))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, "0")
+        assert np.array_equal(replace(graph).replay(np.array(values, dtype=float)), found)
     for column in (0, 1):
 
         @cache
@@ -77,7 +82,9 @@ def test_every_event_happens_when_a_plain_recursion_says(made: dict[str, Any]) -
         assert found[:, column].tolist() == [moment(event) for event in range(size)]
 
 
-def test_events_that_wait_for_each_other_are_refused() -> None:
+@pytest.mark.parametrize("native", ["1", "0"])
+def test_events_that_wait_for_each_other_are_refused(native: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, native)
     nothing = np.full(4, NEVER)
     edges = np.array([1, 3]), np.array([2, 0])
     graph = EventGraph(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -130,13 +131,16 @@ def slow_ranks(gains: Gains, which: Mask, base: Times) -> SlowRanks | None:
     masks = [which & gains.where(pl.col("rank").is_in(ranks)) for ranks in sets]
     recorded = gains.graph.values
     changed = base < recorded
-    ideals = (gains.replays.without(mask) for mask in masks)
-    variants = [np.where(changed, np.minimum(base, ideal), ideal) for ideal in ideals]
-    of_base, *of_sets = gains.of(base, *variants)
+
+    def variant_of(mask: Mask) -> Times:
+        ideal = gains.replays.without(mask)
+        return np.minimum(base, ideal, out=ideal, where=changed)
+
+    of_base, *of_sets = gains.of_each(chain([base], map(variant_of, masks)))
     by_set = [gain.beyond(of_base.by_step) for gain in of_sets]
     alone = {ranks[0]: gain.by_step for ranks, gain in zip(sets, by_set, strict=True) if len(ranks) == 1}
     best: SlowRanks | None = None
-    for ranks, mask, variant, gain in zip(sets, masks, variants, by_set, strict=True):
+    for ranks, mask, gain in zip(sets, masks, by_set, strict=True):
         # What as many other ranks would gain is noise.
         others = [by_step for rank, by_step in alone.items() if rank not in ranks]
         anyway = np.maximum(0.0, len(ranks) * np.median(others, axis=0)) if others else 0 * gain.by_step
@@ -145,6 +149,7 @@ def slow_ranks(gains: Gains, which: Mask, base: Times) -> SlowRanks | None:
             beyond_best = gain.beyond(best.gain.by_step)
             is_more = beyond_best.is_sure and gain.mean_s > _MORE * best.gain.mean_s
         if gain.beyond(anyway).is_sure and is_more:
+            variant = variant_of(mask)
             took, usual = (
                 float(np.maximum(values[:-1].reshape(-1, VALUES)[mask][:, [GAP, OWN]], 0).sum())
                 for values in (recorded, variant)

@@ -18,7 +18,7 @@ from ccl_bench.whatif.answer import replay_recorded
 from ccl_bench.whatif.run_graph import GAP, OWN, TAIL, VALUES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ccl_bench.whatif.event_graph import Mask, Numbers, Times
     from ccl_bench.whatif.run_replays import RunReplays
@@ -120,6 +120,17 @@ class Gain:
         return Gain(self.by_step - other, self.step_s, self.replay_error_s)
 
 
+@dataclass(frozen=True, slots=True)
+class HostRows:
+    """Operations on the hosts of one trace."""
+
+    row: Numbers
+    start_ns: Numbers
+    end_ns: Numbers
+    waits: Mask
+    """Whether each waits for an operation before its end."""
+
+
 class Gains:
     """Replays a run with changes and compares the lengths of its steps.
 
@@ -143,6 +154,10 @@ class Gains:
         return self.graph.operations
 
     @cached_property
+    def _activity_by_start(self) -> pl.DataFrame:
+        return self.activity.select("trace", "name", "start_ns").sort("start_ns")
+
+    @cached_property
     def on_host(self) -> Mask:
         """Whether each operation runs on a thread of the host."""
         return self.where(pl.col("place") == "host")
@@ -157,6 +172,16 @@ class Gains:
         """Whether any operation ran on a device."""
         return bool((self.operations["place"] == "device").any())
 
+    @cached_property
+    def host_rows(self) -> dict[int, HostRows]:
+        """The operations of the hosts of each trace."""
+        on_host = self.operations.select(
+            *("trace", "row", "start_ns", "end_ns"),
+            waits=(pl.col("at_end") & pl.col("awaited").is_not_null()).fill_null(value=False),
+        ).filter(pl.Series(self.on_host))
+        parts = on_host.partition_by("trace", as_dict=True, include_key=False)
+        return {trace: HostRows(*(each.to_numpy() for each in part)) for (trace,), part in parts.items()}
+
     def where(self, condition: pl.Expr) -> Mask:
         """Return a mask of the operations that fulfil a condition."""
         mask: Mask = self.operations.select(condition.fill_null(value=False)).to_series().to_numpy()
@@ -164,6 +189,10 @@ class Gains:
 
     def of(self, *variants: Times) -> list[Gain]:
         """Return the gain of each of several variants."""
+        return self.of_each(variants)
+
+    def of_each(self, variants: Iterable[Times]) -> list[Gain]:
+        """Return the same; a variant is let go when it is replayed."""
         error_s = self.unexplained * float(self.step_s.mean())
         return [Gain(self.step_s - took, self.step_s, error_s) for took in self.replays.steps_s(variants)]
 
@@ -235,7 +264,7 @@ class Gains:
         before_ns = np.where(gaps > saved[rows][:, OWN], gaps, 0).round().astype(np.int64)
         if self.activity.is_empty():
             return places_by_range(self.graph, operations, before_ns)
-        return places_by_activity(operations, before_ns, self.activity)
+        return places_by_activity(operations, before_ns, self._activity_by_start)
 
     def steps_changed(self, variant: Times) -> int:
         """Return the number of steps whose operations a variant shortens by more than their noise."""

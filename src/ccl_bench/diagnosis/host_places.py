@@ -20,10 +20,13 @@ _OPENS, _CLOSES = "+", "-"
 def places_by_activity(operations: pl.DataFrame, before_ns: Numbers, activity: pl.DataFrame) -> list[str]:
     """Return what the host did before each operation, or in it where `before_ns` is 0; empty without a name.
 
-    `activity` holds what the hosts did, on the clock of the operations.
+    `activity` holds what the hosts did, on the clock of the operations, in order of its start.
     """
     middle = operations.select("trace", at=pl.col("start_ns") - pl.Series((before_ns + 1) // 2))
-    stretches = activity.select("trace", "name", at="start_ns").sort("at")
+    traces = operations["trace"].unique()
+    stretches = activity.filter(pl.col("trace").is_in(traces.implode())).select(
+        "trace", "name", at="start_ns"
+    )
     last_begun = (
         middle.with_row_index("place")
         .sort("at")

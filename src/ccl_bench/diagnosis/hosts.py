@@ -13,8 +13,8 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.diagnosis import Silent
 from ccl_bench.diagnosis.communication import SlowRanks, slow_ranks
 from ccl_bench.diagnosis.stalls import without_intervals
+from ccl_bench.whatif.comparable import EVERY_STEP
 from ccl_bench.whatif.run_graph import GAP, TAIL, VALUES
-from ccl_bench.whatif.run_replays import comparable_values
 
 if TYPE_CHECKING:
     from ccl_bench.diagnosis.gains import Gains
@@ -72,11 +72,11 @@ class Hosts:
         gains = self.gains
         waits = pl.col("awaited").is_not_null() & pl.col("at_end")
         counts = gains.where((pl.col("place") == "host") & pl.col("step").is_not_null() & ~waits)
-        values = comparable_values(gains.graph)
+        values = gains.replays.comparable.table
         of_host = values.filter(pl.Series(counts[values["row"].to_numpy()]))
         if not gains.has_device:
             of_host = of_host.filter(pl.col("value") % VALUES == GAP)
-        usual = pl.col("ns").quantile(_USUAL, "lower").over("every_step")
+        usual = pl.col("ns").quantile(_USUAL, "lower").over(EVERY_STEP)
         excess = of_host.select("value", "row", excess=pl.col("ns") - usual)
         least = max(PAUSE_NS, IRREGULAR * 1e9 * float(gains.step_s.mean()))
         places_of_rows = gains.operations.select("row", "rank", "step")

@@ -6,20 +6,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ccl_bench.analysis.intervals import union_lengths
+from ccl_bench.analysis.intervals import merge_intervals
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.diagnosis import Silent
 from ccl_bench.whatif.run_graph import GAP, OWN, TAIL, VALUES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ccl_bench.diagnosis.gains import Gains
     from ccl_bench.result.diagnosis import Opportunity
-    from ccl_bench.whatif.event_graph import Times
+    from ccl_bench.whatif.event_graph import Numbers, Times
 
 _ALL = 0.75
 """Share of the ranks from which a cause counts as one of all ranks: those without it are exceptions."""
+
+_LONG_AGO = -(1 << 62)
+"""When nothing had begun yet, ns."""
 
 
 def without_stalls(
@@ -57,29 +60,34 @@ def without_stalls(
 def without_intervals(gains: Gains, intervals: pl.DataFrame) -> Times:
     """Return the variant in which hosts take no time in intervals of `trace`, on the clock of all ranks."""
     values = gains.graph.values.copy()
-    operations = gains.operations
-    on_host = operations.select(
-        "row",
-        "trace",
-        "start_ns",
-        "end_ns",
-        waits=(pl.col("at_end") & pl.col("awaited").is_not_null()).fill_null(value=False),
-    ).filter(pl.Series(gains.on_host))
-    for (trace,), part in on_host.partition_by("trace", as_dict=True).items():
+    for trace, host in gains.host_rows.items():
         trace_intervals = intervals.filter(pl.col("trace") == trace)
         if trace_intervals.is_empty():
             continue
-        rows = part["row"].to_numpy() * VALUES
+        covered = _covered_until(trace_intervals)
+        goes_on = ~host.waits
+        rows, start_ns = host.row[goes_on] * VALUES, host.start_ns[goes_on]
         gap = np.maximum(values[rows + GAP], values[rows + TAIL]).clip(min=0)
-        waits = part["waits"].to_numpy()
-        gap[waits] = 0
-        before = part.select(
-            start_ns=pl.col("start_ns") - pl.Series(gap).round().cast(pl.Int64), end_ns="start_ns"
-        )
-        inside = union_lengths(trace_intervals, before).to_numpy()
+        before_ns = start_ns - np.rint(gap).astype(np.int64)
+        upto_start = covered(start_ns)
+        inside = upto_start - covered(before_ns)
         for place in (GAP, TAIL):
-            reduced = (values[rows + place] > 0) & ~waits
-            values[rows[reduced] + place] = np.maximum(0, values[rows[reduced] + place] - inside[reduced])
-        within = union_lengths(trace_intervals, part).to_numpy()
-        values[rows[~waits] + OWN] = np.maximum(0, values[rows[~waits] + OWN] - within[~waits])
+            some = values[rows + place] > 0
+            values[rows[some] + place] = np.maximum(0, values[rows[some] + place] - inside[some])
+        within = covered(host.end_ns[goes_on]) - upto_start
+        values[rows + OWN] = np.maximum(0, values[rows + OWN] - within)
     return values
+
+
+def _covered_until(intervals: pl.DataFrame) -> Callable[[Numbers], Numbers]:
+    """Return a function of moments, ns: how much of the time before each the intervals cover together."""
+    starts, ends = (each.to_numpy() for each in merge_intervals(intervals))
+    length_upto = np.append(0, np.cumsum(ends - starts))
+    last_end = np.append(_LONG_AGO, ends)
+
+    def covered(moments: Numbers) -> Numbers:
+        begun = np.searchsorted(starts, moments, side="right")
+        still: Numbers = last_end[begun] - moments
+        return length_upto[begun] - still.clip(min=0)
+
+    return covered

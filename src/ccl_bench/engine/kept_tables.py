@@ -133,15 +133,19 @@ def load_answer(path: Path, trace: TraceFile) -> TraceTables | None:
     except OSError:
         return None
     try:
-        check, _, kept_bytes = written.partition(b"\n")
-        if check != _check(kept_bytes):
+        begins = written.index(b"\n") + 1
+        kept_bytes = memoryview(written)[begins:]
+        if written[: begins - 1] != _check(kept_bytes):
             raise ValueError("other bytes than were kept")
-        head, _, rest = kept_bytes.partition(b"\n")
-        header = _DECODER.decode(head)
+        head_ends = written.index(b"\n", begins)
+        header = _DECODER.decode(written[begins:head_ends])
+        rest = memoryview(written)[head_ends + 1 :]
         tables: list[dict[str, pl.DataFrame]] = [{} for _ in range(header.devices_beside + 1)]
         start = 0
         for frame in header.frames:
-            tables[frame.device][frame.name] = pl.read_ipc_stream(rest[start : start + frame.size])
+            tables[frame.device][frame.name] = pl.read_ipc_stream(
+                io.BytesIO(rest[start : start + frame.size])
+            )
             start += frame.size
     except (Exception, pl.exceptions.PanicException):  # damaged bytes may raise anything
         with contextlib.suppress(OSError):  # a cache that may only be read
@@ -176,7 +180,7 @@ def _packed(answer: TraceTables) -> bytes:
     return _check(kept_bytes) + b"\n" + kept_bytes
 
 
-def _check(kept_bytes: bytes) -> bytes:
+def _check(kept_bytes: bytes | memoryview) -> bytes:
     return f"{zlib.crc32(kept_bytes):08x}".encode()
 
 

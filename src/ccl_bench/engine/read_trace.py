@@ -376,6 +376,9 @@ def _tables(
 BLOCK = 32
 """Traces whose tables are made one as soon as all of them are there: small tables are mostly overhead."""
 
+MANY_ROWS = 1_000
+"""Rows of a trace from which a table holds more than what its columns of text reserve."""
+
 
 class ConcatenatedTables:
     """The tables of the traces that have come so far."""
@@ -409,7 +412,10 @@ class ConcatenatedTables:
             together = self._joined([loose[each] for each in sorted(loose)])
             # A column of text reserves 8 kB for each trace, which its rows hold until they are copied.
             texts = pl.col(pl.String).cast(pl.Categorical).cast(pl.String)
-            self._blocks[number] = {name: t.rechunk().with_columns(texts) for name, t in together.items()}
+            self._blocks[number] = {
+                name: t.rechunk().with_columns(texts) if t.height < MANY_ROWS * len(loose) else t
+                for name, t in together.items()
+            }
 
     def tables(self) -> Tables:
         """Return each table of all traces as one, in the order of the traces."""

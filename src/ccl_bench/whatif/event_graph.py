@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ccl_bench.whatif.native import native_replay
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from ccl_bench.whatif.native import NativeReplay
 
     Numbers = NDArray[np.int64]
     Times = NDArray[np.float64]
@@ -159,15 +163,37 @@ class EventGraph:
         levels: Numbers = np.array(level, dtype=np.int64)[piece]
         return levels
 
+    @cached_property
+    def _native(self) -> NativeReplay | None:
+        return native_replay(self)
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is replayed in C, each column on its own."""
+        return self._native is not None
+
+    def check_order(self) -> None:
+        """Raise CyclicGraphError if events wait for each other."""
+        if not (self._native and self._native.is_whole):
+            self.levels  # noqa: B018
+
     def replay(self, values: Times, earliest: Times | None = None) -> Times:
         """Return the time of each event, `[event, column]`, for `values` of `[value, column]`.
 
-        `earliest` may differ between columns. All times have the unit of the values.
+        `earliest` may differ between columns. All times have the unit of the values. Columns whose values lie
+        side by side are replayed fastest.
         """
+        self.check_order()
         first = self.earliest[:, None] if earliest is None else earliest
-        moments: Times = np.repeat(first, values.shape[1] // first.shape[1], axis=1)
+        columns = values.shape[1] // first.shape[1]
+        if self._native:
+            moments: Times = np.repeat(np.ascontiguousarray(first.T), columns, axis=0)
+            self._native.replay(moments, np.ascontiguousarray(values.T))
+            return moments.T
+        moments = np.repeat(first, columns, axis=1)
+        in_rows = np.ascontiguousarray(values)
         for level in self.levels:
-            level.replay(moments, values, self.value)
+            level.replay(moments, in_rows, self.value)
         return moments
 
 

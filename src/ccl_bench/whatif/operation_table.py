@@ -113,7 +113,7 @@ def read_operation_table(place: str | Path, choice: StepChoice | None = None) ->
     try:
         waits = _waits(operations, len(ranks), synchronises=len(ranks) * shards > 1)
         table = _table(path.name, rows, template, ranks, waits, findings)
-        table.graph.levels  # noqa: B018
+        table.graph.check_order()
         return table
     except (CyclicGraphError, ScheduleError) as error:
         raise InputError(

@@ -171,8 +171,8 @@ class Replays(ABC):
         progress: Callable[[int, int], None] | None = None,
         total: int = 0,
     ) -> list[Times]:
-        """Return the length of each step, s, for each variant; many are replayed in one pass."""
-        at_once = max(1, _BYTES // max(1, 2 * self.recorded.nbytes))
+        """Return the length of each step, s, for each variant; many are replayed in one pass in Python."""
+        at_once = 1 if self.graph.is_native else max(1, _BYTES // max(1, 2 * self.recorded.nbytes))
         lengths: list[Times] = []
         waiting: list[Times] = []
         for variant in variants:

@@ -17,14 +17,14 @@ from ccl_bench.whatif.event_graph import NEVER, EventGraph
 from ccl_bench.whatif.meetings import MESSAGES, find_meetings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ccl_bench.analysis.facts import Facts
     from ccl_bench.base.findings import Finding
     from ccl_bench.engine import Progress
     from ccl_bench.evaluate.load import LoadedRun
     from ccl_bench.run import Run
-    from ccl_bench.whatif.event_graph import Numbers, Times
+    from ccl_bench.whatif.event_graph import Mask, Numbers, Times
 
 TABLES = ("operations", "steps", "calls", "matched", "messages", "clock_offsets", "listed_groups", "groups")
 
@@ -65,23 +65,20 @@ class RunGraph:
     findings: tuple[Finding, ...] = ()
 
     def step_lengths(self, moments: Times) -> Times:
-        """Return the time of the slowest rank in each step, `[step, column]`, s."""
-        lengths = np.zeros((len(self.steps), moments.shape[1]))
-        for number, step in enumerate(self.steps):
-            for length in self.trace_lengths(step, moments).values():
-                lengths[number] = np.maximum(lengths[number], length)
+        """Return the time of the slowest rank in each step, s, from the time of each event."""
+        lengths = np.zeros(len(self.steps))
+        at = np.searchsorted(self.steps, [step for step, _ in self._step_traces])
+        np.maximum.at(lengths, at, self._lengths(moments))
         return lengths
 
-    def trace_lengths(self, step: int, moments: Times) -> dict[int, Times]:
-        """Return the time of a step on each trace, `[column]`, s."""
-        return {
-            trace: (rows.length(moments) + self._beside[step, trace]) / 1e9
-            for trace, rows in self._rows_of_steps[step].items()
-        }
+    def trace_lengths(self, moments: Times) -> dict[tuple[int, int], float]:
+        """Return the time of each step on each trace, s, from the time of each event."""
+        return dict(zip(self._step_traces, self._lengths(moments).tolist(), strict=True))
 
     def step_begins(self, step: int, moments: Times) -> Times:
         """Return for each event the start of a step on its rank; for meetings the earliest of all."""
-        begins = {trace: rows.begin(moments) for trace, rows in self._rows_of_steps[step].items()}
+        of_step = self._rows_of_steps[step]
+        begins = dict(zip(of_step, _Spans.of([*of_step.values()]).begins(moments).tolist(), strict=True))
         every = min(begins.values(), default=NEVER)
         operation_begins = (
             self.operations["trace"].replace_strict(begins, default=every, return_dtype=pl.Float64).to_numpy()
@@ -109,18 +106,26 @@ class RunGraph:
         return np.concatenate([2 * rows.inside + 1 for rows in self._rows_of_steps[step].values()])
 
     @cached_property
-    def _beside(self) -> dict[tuple[int, int], float]:
+    def _step_traces(self) -> list[tuple[int, int]]:
+        """The steps of each trace that have operations, in order of the steps."""
+        return [(step, trace) for step, of_step in self._rows_of_steps.items() for trace in of_step]
+
+    @cached_property
+    def _spans(self) -> _Spans:
+        return _Spans.of([rows for of_step in self._rows_of_steps.values() for rows in of_step.values()])
+
+    @cached_property
+    def _beside(self) -> Times:
         """By how much each step of each trace is longer than its operations show, ns.
 
         Steps that the host paces are longer than their windows on the device. Steps that the device shows
         itself are shorter where an operation goes on after them.
         """
-        recorded = self.events.recorded
-        return {
-            (step, trace): self.windows[step, trace].length_ns - float(rows.length(recorded))
-            for step, of_step in self._rows_of_steps.items()
-            for trace, rows in of_step.items()
-        }
+        windows = [self.windows[each].length_ns for each in self._step_traces]
+        return np.array(windows, dtype=np.float64) - self._spans.lengths(self.events.recorded)
+
+    def _lengths(self, moments: Times) -> Times:
+        return (self._spans.lengths(moments) + self._beside) / 1e9
 
     @cached_property
     def _rows_of_steps(self) -> dict[int, dict[int, _StepRows]]:
@@ -160,16 +165,54 @@ class _StepRows:
     """Operations launched before the step, and since the one before."""
     unrecorded_until_ns: float
 
-    def length(self, moments: Times) -> Times:
-        """Return the time from the start of the step to the last end of an operation."""
-        length: Times = moments[2 * self.inside + 1].max(axis=0) - self.begin(moments)
-        return length
 
-    def begin(self, moments: Times) -> Times:
-        """Return the start of the step: its first operation, after all work launched before has ended."""
-        first: Times = moments[2 * self.inside].min(axis=0)
-        begin: Times = np.maximum(first, moments[2 * self.before + 1].max(axis=0, initial=NEVER))
-        return np.maximum(begin, self.unrecorded_until_ns)
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """The events that bound the steps of each trace, one after the other."""
+
+    starts: Numbers
+    """Events at which an operation of a step starts, step by step."""
+    opens: Numbers
+    """Where those of each step begin."""
+    before: Numbers
+    """Events at which an operation before a step ends, step by step."""
+    before_opens: Numbers
+    """Where those of each step begin that has some."""
+    has_before: Mask
+    unrecorded_until_ns: Times
+
+    @classmethod
+    def of(cls, steps: Sequence[_StepRows]) -> _Spans:
+        """Return the bounds of steps, each on one trace."""
+        nothing = np.zeros(0, dtype=np.int64)
+        sizes = [len(each.inside) for each in steps]
+        sizes_before = [len(each.before) for each in steps]
+        has_before = np.array(sizes_before, dtype=np.int64) > 0
+        return cls(
+            starts=2 * np.concatenate([nothing, *(each.inside for each in steps)]),
+            opens=np.cumsum([0, *sizes], dtype=np.int64)[:-1],
+            before=2 * np.concatenate([nothing, *(each.before for each in steps)]) + 1,
+            before_opens=np.cumsum([0, *sizes_before], dtype=np.int64)[:-1][has_before],
+            has_before=has_before,
+            unrecorded_until_ns=np.array([each.unrecorded_until_ns for each in steps], dtype=np.float64),
+        )
+
+    def begins(self, moments: Times) -> Times:
+        """Return the start of each step: its first operation, after all work launched before has ended."""
+        if not self.opens.size:
+            return np.zeros(0)
+        begins: Times = np.minimum.reduceat(moments[self.starts], self.opens)
+        if self.before_opens.size:
+            ended = np.maximum.reduceat(moments[self.before], self.before_opens)
+            begins[self.has_before] = np.maximum(begins[self.has_before], ended)
+        return np.maximum(begins, self.unrecorded_until_ns)
+
+    def lengths(self, moments: Times) -> Times:
+        """Return the time from the start of each step to the last end of one of its operations."""
+        if not self.opens.size:
+            return np.zeros(0)
+        lengths: Times = np.maximum.reduceat(moments[self.starts + 1], self.opens) - self.begins(moments)
+        return lengths
 
 
 def load_run_graph(
@@ -225,7 +268,9 @@ def _counted_on(steps: pl.DataFrame) -> pl.DataFrame:
 def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame) -> pl.DataFrame:
     """Return the operations on one clock, in order of chain and start, each with its step and number."""
     shifts = offsets[["iteration", "rank", "offset_ns", "residual_ns"]].unique(["iteration", "rank"])
-    launch = operations.select("trace", launcher="operation", launch_ns="start_ns")
+    (launcher,) = rows_of_numbers(operations, "launcher")
+    launch_ns = pl.Series("launch_ns", operations["start_ns"].to_numpy()[launcher])
+    launched_operations = operations.with_columns(pl.when(pl.Series(launcher >= 0)).then(launch_ns))
     windows = steps.select("trace", "step", at_ns="start_ns", until_ns="end_ns").sort("at_ns")
     inside = pl.col("at_ns") <= pl.col("until_ns")
     # What was launched before the recording belongs to no step, although it runs in one.
@@ -236,26 +281,38 @@ def _placed(operations: pl.DataFrame, steps: pl.DataFrame, offsets: pl.DataFrame
     # The end of a step belongs to it, also where the next one begins at once.
     ends = pl.col("name").cat.starts_with("-").fill_null(value=False)
     moved = pl.col("start_ns", "end_ns", "launch_ns") - pl.col("offset_ns").fill_null(0)
-    return (
-        operations.lazy()
-        .with_columns(pl.col("place", "kind").cast(pl.Categorical))
-        .join(shifts.lazy(), on=["iteration", "rank"], how="left", nulls_equal=True)
-        .join(launch.lazy(), on=["trace", "launcher"], how="left")
-        .with_columns(at_ns=launched - ends.cast(pl.Int64))
+    in_steps = (
+        launched_operations.select("trace", at_ns=launched - ends.cast(pl.Int64))
+        .with_row_index("place")
         .sort("at_ns")
-        .join_asof(windows.lazy(), on="at_ns", by="trace", strategy="backward", check_sortedness=False)
-        .with_columns(
-            moved,
-            pl.when(inside).then("step").alias("step"),
-            pl.col("step").alias("since"),
-            alone=pl.when((pl.col("place") == "range") & is_message).then("operation"),
-        )
-        .drop("until_ns", "at_ns")
+        .join_asof(windows, on="at_ns", by="trace", strategy="backward", check_sortedness=False)
+        .sort("place")
+        .select(pl.when(inside).then("step").alias("step"), since="step")
+    )
+    return (
+        launched_operations.with_columns(pl.col("place", "kind").cast(pl.Categorical))
+        .join(shifts, on=["iteration", "rank"], how="left", nulls_equal=True, maintain_order="left")
+        .hstack(in_steps)
+        .with_columns(moved, alone=pl.when((pl.col("place") == "range") & is_message).then("operation"))
         .sort("trace", "chain", "alone", "start_ns", "operation")
         .with_row_index("row")
         .with_columns(pl.col("row").cast(pl.Int64))
-        .collect()
     )
+
+
+def rows_of_numbers(operations: pl.DataFrame, *names: str) -> list[Numbers]:
+    """Return the rows of operations that some columns name by their number in their trace; -1 for none."""
+    trace = operations["trace"].rank("dense").to_numpy().astype(np.int64) - 1
+    number = operations["operation"].to_numpy()
+    span = int(number.max(initial=0)) + 1
+    row_of = np.full((int(trace.max(initial=0)) + 1, span), _NONE)
+    row_of[trace, number] = np.arange(len(number))
+    rows = []
+    for name in names:
+        wanted = operations[name].fill_null(_NONE).to_numpy()
+        has = (wanted >= 0) & (wanted < span)
+        rows.append(np.where(has, row_of[trace, np.where(has, wanted, 0)], _NONE))
+    return rows
 
 
 def build(
@@ -314,7 +371,7 @@ class _GraphBuilder:
             .to_numpy()
             .astype(np.int64)
         )
-        self.launcher, self.awaited = (self._rows(placed, name) for name in ("launcher", "awaited"))
+        self.launcher, self.awaited = rows_of_numbers(placed, "launcher", "awaited")
         self.at_end = placed["at_end"].to_numpy()
         self.tier = placed["tier"].fill_null(0).to_numpy()
         self.latency = placed["latency_ns"].fill_null(0).to_numpy().astype(np.float64)
@@ -322,17 +379,6 @@ class _GraphBuilder:
         self.meets = np.full(self.size, _NONE, dtype=np.int64)
         self.meets[pairs["row"].to_numpy()] = pairs["meeting"].to_numpy()
         self._times()
-
-    def _rows(self, placed: pl.DataFrame, name: str) -> Numbers:
-        """Return the rows of operations that are given by their number in their trace."""
-        joined = placed[["trace", name]].join(
-            placed[["trace", "operation", "row"]],
-            left_on=["trace", name],
-            right_on=["trace", "operation"],
-            how="left",
-            maintain_order="left",
-        )
-        return joined["row"].fill_null(_NONE).to_numpy()
 
     def _times(self) -> None:
         """Split the recorded times into the own time of operations and their waits."""

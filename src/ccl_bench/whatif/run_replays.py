@@ -14,6 +14,7 @@ import numpy as np
 from ccl_bench.analysis.communication.bandwidth import known_bus_factor
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.whatif.comparable import ComparableValues
 from ccl_bench.whatif.event_graph import PathEvents, StepEvents
 from ccl_bench.whatif.replays import COMPUTE, TRANSFER, Names, PathLabels, Replays
 from ccl_bench.whatif.run_graph import GAP, OWN, TAIL, VALUES
@@ -21,7 +22,7 @@ from ccl_bench.whatif.run_graph import GAP, OWN, TAIL, VALUES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ccl_bench.whatif.event_graph import Mask, Times
+    from ccl_bench.whatif.event_graph import Mask, Numbers, Times
     from ccl_bench.whatif.run_graph import RunGraph
 
 
@@ -49,7 +50,7 @@ class RunReplays(Replays):
         self.run = graph
         self.graph, self.unit_s = graph.events, 1e-9
         self.name, self.steps, self.findings = graph.name, graph.steps, graph.findings
-        self.recorded_s = graph.step_lengths(graph.events.recorded[:, None])[:, 0]
+        self.recorded_s = graph.step_lengths(graph.events.recorded)
         ranks = graph.operations["trace"].n_unique()
         if ranks > 1 and self.recorded_s.sum():
             is_unmet = pl.Series(graph.meets < 0) & (graph.operations["kind"] == "communication")
@@ -66,13 +67,14 @@ class RunReplays(Replays):
         return self.run.values
 
     @cached_property
-    def _comparable(self) -> pl.DataFrame:
-        return comparable_values(self.run)
+    def comparable(self) -> ComparableValues:
+        """The times that compare between ranks."""
+        return ComparableValues(self.run)
 
     @cached_property
     def ideal(self) -> Times:
         """The variant with all ideal times."""
-        return self._changed(ideal_values(self._comparable))
+        return self._changed(*self.comparable.ideal())
 
     @cached_property
     def is_compute(self) -> Mask:
@@ -111,10 +113,9 @@ class RunReplays(Replays):
             if (fnmatchcase(each.lower(), query) if is_pattern else query in each.lower())
         )
 
-    def _changed(self, ideal: pl.DataFrame) -> Times:
+    def _changed(self, changed: Numbers, ideal: Times) -> Times:
         values = self.run.values.copy()
-        changed = ideal["value"].to_numpy()
-        values[changed] = ideal["ideal"].to_numpy()
+        values[changed] = ideal
         gaps = self.run.held_twice(changed)
         values[gaps + TAIL] = values[gaps]
         return values
@@ -127,7 +128,7 @@ class RunReplays(Replays):
         if mask.all():
             fix = "exclude fewer operations, or record more ranks; --scale needs no comparison"
             raise UsageError("no other rank shows its ideal time", fix=fix)
-        return self._changed(ideal_values(self._comparable, mask))
+        return self._changed(*self.comparable.ideal(mask))
 
     def scaled(self, mask: Mask, factor: float) -> Times:
         """Return the variant in which some operations, and the host's time before them, are scaled."""
@@ -219,86 +220,5 @@ class RunReplays(Replays):
         return [PathEvents(moments, values, self.run.clock_error(), steps)]
 
     def _replay(self, variants: Sequence[Times]) -> list[Times]:
-        lengths = self.run.step_lengths(self.graph.replay(np.stack(variants, axis=1)))
-        return list(lengths.T)
-
-
-_DIGITS = r"\d+"
-_STAGE_PLACE = "stage_place"
-_PLACES = {"place": ["key", "k", "step"], "step_place": ["key", "step"], "run_place": ["key"]}
-"""Sets of columns that must be equal, the strictest first."""
-
-
-def comparable_values(graph: RunGraph) -> pl.DataFrame:
-    """Return the values of operations that are comparable between ranks.
-
-    One row a value: its number as `value`, `row`, `ns`, and a number for each set of places that compare: the
-    same operation as the k-th of its kind in the step (or in every step), in the step, and anywhere. Numbers
-    in names do not count: `forward 1` compares with `forward 2`. `own` is a number for the host, the device
-    or the library of a rank.
-    """
-    ops = graph.operations.select(
-        "row", "trace", "rank", "step", "stage", "place", "kind", "chain", "name", "size_bytes"
-    )
-    plain = pl.coalesce(pl.col("name").cast(pl.String), pl.col("kind").cast(pl.String)).str.replace_all(
-        _DIGITS, "#"
-    )
-    named = ops.with_columns(plain=plain.cast(pl.Categorical))
-    before = pl.col("plain").shift(1).over("trace", "chain")
-    on_host = pl.col("place") == "host"
-    meets = pl.Series(graph.meets >= 0)
-    own_values = named.with_columns(
-        part=pl.lit(OWN),
-        key=pl.struct(
-            "place", "plain", "size_bytes", meets.alias("meets"), other=pl.lit(None, pl.Categorical)
-        ),
-    )
-    gap = (
-        named.with_columns(before=before)
-        .filter(on_host)
-        .with_columns(
-            part=pl.lit(GAP),
-            key=pl.struct("place", "plain", "size_bytes", pl.lit(value=False).alias("meets"), other="before"),
-        )
-    )
-    columns = ("row", "trace", "rank", "step", "stage", "place", "part", "key")
-    every = pl.concat([own_values.select(columns), gap.select(columns)]).with_columns(
-        key=pl.struct("part", "key").rank("dense")
-    )
-    numbered = every.with_columns(value=pl.col("row") * VALUES + pl.col("part").cast(pl.Int64)).sort("row")
-    counted = numbered.with_columns(
-        k=pl.int_range(pl.len()).over("trace", "step", "key"),
-        ns=pl.Series(graph.values[numbered["value"].to_numpy()]),
-    )
-    places = {_STAGE_PLACE: ["key", "k", "step", "stage"], "every_step": ["key", "k"], **_PLACES}
-    return counted.select(
-        *("value", "row", "ns"),
-        pl.struct("trace", "place").hash().alias("own"),
-        *(pl.struct(same).hash().alias(name) for name, same in places.items()),
-    )
-
-
-def ideal_values(values: pl.DataFrame, changed: Mask | None = None) -> pl.DataFrame:
-    """Return `value` and `ideal` ns of the values of the changed operations; of all by default.
-
-    `changed` has one entry an operation. Those that change are not compared with each other.
-    """
-    targets, others, places = values, values, [*_PLACES]
-    if changed is not None:
-        is_changed = pl.Series(changed[values["row"].to_numpy()])
-        targets, others = values.filter(is_changed), values.filter(~is_changed)
-        places = [_STAGE_PLACE, *_PLACES]
-    ideals = []
-    for place in places:
-        alike = others if targets is others else others.join(targets.select(place), on=place, how="semi")
-        typical = alike.group_by(place).agg(pl.col("ns").median().alias("ideal"))
-        joined = targets.join(typical, on=place, how="left")
-        has_ideal = pl.col("ideal").is_not_null()
-        ideals.append(joined.filter(has_ideal).select("value", "own", "ns", "ideal"))
-        targets = joined.filter(~has_ideal).drop("ideal")
-        if targets.is_empty():
-            break
-    # Noise makes every second operation slower than the median, but what is faster on the whole is no ideal.
-    is_slower = pl.col("ns").sum().over("own") > pl.col("ideal").sum().over("own")
-    every_value = pl.concat([*ideals, targets.select("value", "own", "ns", ideal="ns")])
-    return every_value.select("value", pl.when(is_slower).then("ideal").otherwise("ns").alias("ideal"))
+        moments = self.graph.replay(np.stack(variants).T if len(variants) > 1 else variants[0][:, None])
+        return [self.run.step_lengths(column) for column in moments.T]

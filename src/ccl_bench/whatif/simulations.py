@@ -64,12 +64,12 @@ def _predicted(
         fix = "record calls of several sizes, or name the device in the card"
         message = f"bandwidth and latency {missing.reach} are unknown: {missing.source}"
         raise NotMeasurable(message, fix=fix)
-    moments = graph.events.replay(network_values(graph, groups, levels)[:, None])
+    moments = graph.events.replay(network_values(graph, groups, levels)[:, None])[:, 0]
     rank_of = dict(graph.operations.select("trace", "rank").unique().iter_rows())
     lengths: dict[int, list[float]] = {}
-    for step in steps:
-        for trace, length in graph.trace_lengths(step, moments).items():
-            lengths.setdefault(rank_of[trace], []).append(float(length[0]))
+    for (step, trace), length in graph.trace_lengths(moments).items():
+        if step in steps:
+            lengths.setdefault(rank_of[trace], []).append(length)
     return {rank: float(np.mean(each)) for rank, each in lengths.items() if len(each) == len(steps)}
 
 

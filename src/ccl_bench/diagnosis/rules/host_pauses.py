@@ -86,18 +86,21 @@ def _regular(gains: Gains, hosts: Hosts, others: Gain) -> Iterator[Opportunity]:
     for cause, name, _ in places.head(_PLACES).iter_rows():
         is_there = (pl.col("cause") == cause) & pl.col("name").eq_missing(pl.lit(name))
         parts.append(hosts.pauses.filter(is_there))
-    variants = [without_intervals(gains, pauses) for pauses in parts]
-    wholes = gains.of(*(np.minimum(hosts.without_irregular, variant) for variant in variants))
-    candidates = [
-        (pauses, variant, whole.beyond(others.by_step))
-        for pauses, variant, whole in zip(parts, variants, wholes, strict=True)
-    ]
+    wholes = gains.of_each(
+        np.minimum(hosts.without_irregular, without_intervals(gains, pauses)) for pauses in parts
+    )
+    candidates = [(pauses, whole.beyond(others.by_step)) for pauses, whole in zip(parts, wholes, strict=True)]
+
+    def is_worth(pauses: pl.DataFrame, gain: Gain) -> bool:
+        return gain.share >= _WORTH and _is_worth(gains, gain, without_intervals(gains, pauses))
+
     together, *one_by_one = candidates
-    worth = [each for each in one_by_one if _is_worth(gains, each[2], each[1])]
-    explained_s = sum(gain.mean_s for _, _, gain in worth)
-    if explained_s < _MOST * together[2].mean_s:
-        worth = [together] if _is_worth(gains, together[2], together[1]) else []
-    for pauses, variant, gain in worth:
+    worth = [each for each in one_by_one if is_worth(*each)]
+    explained_s = sum(gain.mean_s for _, gain in worth)
+    if explained_s < _MOST * together[1].mean_s:
+        worth = [together] if is_worth(*together) else []
+    for pauses, gain in worth:
+        variant = without_intervals(gains, pauses)
         longest = float((pauses["end_ns"] - pauses["start_ns"]).max())  # type: ignore[arg-type]
         yield gains.opportunity(
             gain,
@@ -109,7 +112,7 @@ def _regular(gains: Gains, hosts: Hosts, others: Gain) -> Iterator[Opportunity]:
 
 
 def _is_worth(gains: Gains, gain: Gain, variant: Times) -> bool:
-    return gain.is_certain(gains.steps_changed(variant)) and gain.share >= _WORTH
+    return gain.share >= _WORTH and gain.is_certain(gains.steps_changed(variant))
 
 
 def _length(ns: float) -> str:

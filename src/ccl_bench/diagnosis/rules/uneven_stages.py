@@ -74,5 +74,5 @@ def _best_alone(gains: Gains, computes: Mask, ranks: list[int]) -> Times:
     if len(ranks) == 1:
         return np.zeros(len(gains.steps))
     masks = [computes & gains.where(pl.col("rank") == rank) for rank in ranks[:_MOST_RANKS]]
-    by_rank = gains.of(*(gains.replays.without(mask) for mask in masks))
+    by_rank = gains.of_each(gains.replays.without(mask) for mask in masks)
     return max((gain.by_step for gain in by_rank), key=lambda by_step: float(by_step.sum()))

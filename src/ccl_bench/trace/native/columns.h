@@ -11,7 +11,7 @@
 #error "words of text are compared as little-endian numbers"
 #endif
 
-#define NATIVE_REVISION 3 /* as in library.py */
+#define NATIVE_REVISION 4 /* as in library.py */
 
 typedef uint8_t Byte;
 
