@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from trace_events import Slice, TraceFile, exposed_ns, read
 
+from ccl_bench.diagnosis.diagnose import diagnose
 from ccl_bench.evaluate.compute import evaluate
 from ccl_bench.result.step_choice import EVERY_STEP, StepChoice, step_choice
 from ccl_bench.run import open_run
@@ -150,6 +152,37 @@ def test_the_critical_path_tiles_steps_and_its_arrows_stand_where_it_changes_ran
     points = [point for points in shown.paths.values() for point in sorted(points, key=lambda each: each[2])]
     arrows = sum(one[1] != other[1] and other[0] != "s" for one, other in pairwise(points))
     assert arrows == changes > 0
+
+
+def test_the_critical_path_of_all_ranks_is_as_long_as_the_step(
+    planned: tuple[Path, Expected, TraceFile],
+) -> None:
+    _, _, shown = planned
+    path = shown.of("critical path of all ranks", "all ranks")
+    parts = Counter((f"{s.process}: {s.name}", s.start_ns, s.end_ns) for s in shown.of("critical path"))
+    assert Counter((s.name, s.start_ns, s.end_ns) for s in path) == parts
+    for step in PLAN.step_numbers:
+        of_ranks = [s for s in shown.of("step") if s.args["step"] == step and s.process != "all ranks"]
+        of_step = [s for s in path if s.args["step"] == step]
+        first = min(s.start_ns for s in of_step)
+        assert first in {s.start_ns for s in of_ranks}
+        assert sum(s.sum_ns for s in of_step) == max(s.end_ns for s in of_ranks) - first
+
+
+def test_diagnoses_are_on_their_steps_and_on_the_operations_that_show_them(
+    planned: tuple[Path, Expected, TraceFile],
+) -> None:
+    run, _, shown = planned
+    diagnoses = diagnose(open_run(run), jobs=1).diagnoses
+    assert {each.name for each in diagnoses} == {"exposed_collectives", "few_microbatches"}
+    steps = {s.args["step"]: (s.start_ns, s.end_ns) for s in shown.of("step", "all ranks")}
+    detected = Counter((each.title, *steps[step]) for each in diagnoses for step in each.steps)
+    assert Counter((s.name, s.start_ns, s.end_ns) for s in shown.of("diagnosis", "all ranks")) == detected
+    calls = {(s.process, s.name, s.start_ns, s.end_ns) for s in shown.of("communication")}
+    examples = shown.of("diagnosis example")
+    assert len(examples) == sum(len(each.evidence) for each in diagnoses) == 3
+    for each in examples:
+        assert (each.process, each.name.partition(": ")[2], each.start_ns, each.end_ns) in calls
 
 
 def test_the_late_rank_is_named_above_all_ranks(planned: tuple[Path, Expected, TraceFile]) -> None:

@@ -6,11 +6,12 @@ import functools
 import http.server
 import threading
 from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from trace_events import TraceFile, read
+from trace_events import TraceFile, exposed_ns, read
 
 from ccl_bench.cli.bench import main
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "runs" / "llama-tiny-fsdp2-tp2-gloo"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "runs"
+MS = 1_000_000
 
 LOADED = "self.app?.trace?.engine !== undefined"
 
@@ -82,14 +84,25 @@ def summed(shown: TraceFile) -> dict[tuple[str, str, str], tuple[int, int]]:
     return {key: (counts[key], lengths[key]) for key in counts}
 
 
-def test_perfetto_shows_each_slice_that_was_written(browser: Browser, place: tuple[Path, str]) -> None:
+@contextmanager
+def opened(
+    browser: Browser, place: tuple[Path, str], run: str
+) -> Iterator[tuple[Page, TraceFile, list[str]]]:
+    """Yield Perfetto's page with the timeline of a run, the timeline as read here, and the stored queries."""
     folder, address = place
-    assert main(["timeline", str(EXAMPLE), "-o", str(folder / "run.json.gz")]) == 0
-    shown = read(folder / "run.json.gz")
+    target, sql = folder / "run.json.gz", folder / "run.sql"
+    assert main(["timeline", str(EXAMPLES / run), "-o", str(target), "--sql", str(sql)]) == 0
     page = browser.new_page()
     try:
         page.goto(f"{address}/index.html#!/?url={address}/run.json.gz")
         page.wait_for_function(LOADED, timeout=300_000)
+        yield page, read(target), sql.read_text(encoding="utf-8").split(";\n")[:-1]
+    finally:
+        page.close()
+
+
+def test_perfetto_shows_each_slice_that_was_written(browser: Browser, place: tuple[Path, str]) -> None:
+    with opened(browser, place, "llama-tiny-fsdp2-tp2-gloo") as (page, shown, _):
         rows = asked(page, SLICES, "process", "category", "name", "slices", "ns")
         assert {tuple(row[:3]): tuple(row[3:]) for row in rows} == summed(shown)
         assert asked(page, COMPLAINTS, "name", "value") == []
@@ -97,5 +110,34 @@ def test_perfetto_shows_each_slice_that_was_written(browser: Browser, place: tup
         assert arrows
         assert asked(page, "select count(*) as flows from flow", "flows") == [[arrows]]
         assert {each.category for each in shown.slices} >= {"step", "compute", "communication"}
-    finally:
-        page.close()
+
+
+def test_perfetto_answers_the_stored_queries(browser: Browser, place: tuple[Path, str]) -> None:
+    with opened(browser, place, "megatron-tp8-a100") as (
+        page,
+        shown,
+        (exposed, waits, path, slowest, diagnoses),
+    ):
+        parts = {(rank, part): ms for rank, part, ms in asked(page, exposed, "rank", "part", "ms")}
+        for process in {process for process, _ in parts}:
+            by_part = {
+                part: exposed_ns(shown, process, part) / MS for part in ("waiting", "transfer", "unknown")
+            }
+            assert {part: parts.get((process, part), 0) for part in by_part} == pytest.approx(by_part)
+        rows = asked(page, waits, "rank", "waits_ms", "caused_ms")
+        assert len(rows) == 8
+        for process, waited, caused in rows:
+            assert waited == pytest.approx(shown.totals_ns("wait").get(process, 0) / MS)
+            assert caused == pytest.approx(shown.totals_ns("late").get(process, 0) / MS)
+        assert rows[0][0] == "rank 0"
+        (whole,) = {each.end_ns - each.start_ns for each in shown.of("step", "rank 0")}
+        rows = asked(page, path, "rank", "kind", "ms")
+        assert sum(ms for _, _, ms in rows) == pytest.approx(whole / MS)
+        assert rows[0][:2] == ["rank 0", "host"]
+        calls = sorted(shown.of("communication"), key=lambda each: each.start_ns - each.end_ns)[:20]
+        rows = asked(page, slowest, "ms", "bytes", "collective")
+        assert [ms for ms, *_ in rows] == pytest.approx([(s.end_ns - s.start_ns) / MS for s in calls])
+        assert {tuple(row[1:]) for row in rows} == {(s.args["bytes"], "all_reduce") for s in calls}
+        assert asked(page, diagnoses, "diagnosis", "steps", "gain_ms") == [
+            ["host_pauses", 1, pytest.approx(417, abs=1)]
+        ]

@@ -1,9 +1,9 @@
 """Timelines: all ranks of a run on one clock, as a file for Perfetto and chrome://tracing.
 
-`load` reads the ranks onto a common clock, `activity` turns tables into `slices`, and `write` writes them as
-trace events.
+`load` reads the ranks onto a common clock, `activity` and `diagnoses` turn tables into `slices`, and `write`
+writes them as trace events. `queries.sql` holds questions to such a file for Perfetto.
 """
 
-from ccl_bench.timeline.write import MOST_SLICES, WrittenTimeline, write_timeline
+from ccl_bench.timeline.write import MOST_SLICES, WrittenTimeline, queries, write_timeline
 
-__all__ = ["MOST_SLICES", "WrittenTimeline", "write_timeline"]
+__all__ = ["MOST_SLICES", "WrittenTimeline", "queries", "write_timeline"]

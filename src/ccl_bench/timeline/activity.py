@@ -245,6 +245,9 @@ def overall_slices(
 FIRST_FLOW = 1 << 40
 """First number of the arrows of steps; those of collectives are smaller."""
 
+ALL_RANKS = f"{CRITICAL} of all ranks"
+"""Category of the path as one track; the segments on the tracks of ranks have that of the track."""
+
 _COLUMNS = {"trace": pl.Int64, "step": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "name": pl.String}
 
 
@@ -294,3 +297,16 @@ def _as_slices(rows: pl.DataFrame) -> pl.DataFrame:
     )
     with_roles = segments.join(joined, on=["step", "start_ns", "trace"], how="left", maintain_order="left")
     return slices(with_roles, CRITICAL, args=pl.lit(None)).with_columns(trace=with_roles["trace"])
+
+
+def whole_path(critical: pl.DataFrame, names: Mapping[int, str]) -> pl.DataFrame:
+    """Return the slices of the path as one track, each with the name of its trace; `critical` as above."""
+    trace = pl.col("trace").replace_strict(dict(names), return_dtype=pl.String)
+    return slices(
+        critical,
+        CRITICAL,
+        category=pl.lit(ALL_RANKS),
+        name=pl.concat_str(trace, pl.lit(": "), "name"),
+        flow=pl.lit(None),
+        role=pl.lit(None),
+    )

@@ -9,6 +9,7 @@ from ccl_bench import engine
 from ccl_bench.analysis.communication.clocks import Clocks, clocks_of
 from ccl_bench.base.errors import InputError
 from ccl_bench.base.lazy_imports import pl
+from ccl_bench.diagnosis.diagnose import diagnose_loaded, needed_tables
 from ccl_bench.evaluate.load import check_numbers, load_tables, recorded_steps
 from ccl_bench.timeline import activity
 from ccl_bench.timeline.activity import (
@@ -18,7 +19,9 @@ from ccl_bench.timeline.activity import (
     ranks_waiting,
     shown_waits,
     wait_slices,
+    whole_path,
 )
+from ccl_bench.timeline.diagnoses import detected_slices, example_slices
 from ccl_bench.timeline.slices import MergedSlices, assign_lanes, merge_short_slices
 from ccl_bench.whatif import run_graph
 
@@ -51,8 +54,6 @@ class SharedData:
     """Start of the timeline on the common clock, ns."""
     traces: tuple[int, ...]
     """Non-empty traces, in order of rank and recording window."""
-    has_windows: bool
-    """Whether ranks were recorded in several windows."""
     counted: frozenset[int]
     """Traces that numbers use; others are truncated or were recorded differently."""
     chosen_steps: frozenset[int] | None
@@ -71,6 +72,10 @@ class SharedData:
     """Slices of the critical path with their `trace`, on its own clock."""
     no_critical: str
     """Why there is no critical path; "" if there is one."""
+    examples: pl.DataFrame
+    """Slices of the operations that show diagnoses with their `trace`, on its own clock."""
+    names: dict[int, str]
+    """Trace → its name in the viewer."""
 
 
 def load_common(
@@ -84,7 +89,8 @@ def load_common(
 
     Raises InputError if no trace has events to show, UsageError for chosen steps that no trace has.
     """
-    evidence = load_tables(run, dict.fromkeys(_TABLES), jobs=jobs, use_cache=use_cache, progress=progress)
+    wanted = dict.fromkeys((*_TABLES, *needed_tables()))
+    evidence = load_tables(run, wanted, jobs=jobs, use_cache=use_cache, progress=progress)
     inputs = evidence.inputs
     contents = inputs["contents"].drop_nulls("start_ns")
     if contents.is_empty():
@@ -95,7 +101,20 @@ def load_common(
     members = shown_waits(inputs["matched"], inputs["call_parts"], clocks.offsets_ns)
     steps = clocks.applied(inputs["steps"])
     critical, no_critical = critical_slices(run, evidence)
-    together = overall_slices(steps, inputs["waits"], inputs["breakdown"], inputs["facts"])
+    diagnoses = diagnose_loaded(run, evidence).diagnoses
+    placed = contents.sort("rank", "iteration", "trace", nulls_last=True)
+    has_windows = contents["iteration"].n_unique() > 1
+    names = {}
+    for trace, rank, window in placed.select("trace", "rank", "iteration").iter_rows():
+        of_window = f", window {window}" if has_windows else ""
+        names[trace] = run.traces[trace].relative if rank is None else f"rank {rank}{of_window}"
+    together = pl.concat(
+        [
+            overall_slices(steps, inputs["waits"], inputs["breakdown"], inputs["facts"]),
+            whole_path(clocks.applied(critical), names),
+            detected_slices(diagnoses, steps),
+        ]
+    )
     chosen_steps = frozenset(inputs["steps"]["step"]) if run.choice else None
     spans = [steps, clocks.applied(contents)]
     if chosen_steps is not None:
@@ -107,8 +126,7 @@ def load_common(
     return SharedData(
         clocks,
         int(first_ns or 0),  # type: ignore[arg-type]
-        tuple(contents.sort("rank", "iteration", "trace", nulls_last=True)["trace"]),
-        contents["iteration"].n_unique() > 1,
+        tuple(names),
         frozenset(inputs["steps"]["trace"]),
         chosen_steps,
         together,
@@ -118,6 +136,8 @@ def load_common(
         inputs["call_parts"],
         critical,
         no_critical,
+        example_slices(diagnoses, contents, inputs["clock_offsets"]),
+        names,
     )
 
 
@@ -172,7 +192,8 @@ def _is_pipeline(run: Run) -> bool:
 def _rank(run: Run, common: SharedData, place: int, trace: TraceTables, most: int) -> RankSlices:
     position = common.traces[place]
     parts = [activity.activity_slices(tables) for tables in (trace.tables, *trace.further)]
-    parts.append(common.critical.filter(pl.col("trace") == position).drop("trace"))
+    for table in (common.critical, common.examples):
+        parts.append(table.filter(pl.col("trace") == position).drop("trace"))
     members = common.members.filter(pl.col("trace") == position)
     parts += [wait_slices(members), other_slices(common.call_parts.filter(trace=position), members)]
     if position in common.counted:
@@ -196,8 +217,4 @@ def _rank(run: Run, common: SharedData, place: int, trace: TraceTables, most: in
     offset = common.clocks.offsets_ns.get(position, 0)
     slices = slices.with_columns(pl.col("start_ns", "end_ns") - offset)
     merged_slices, merged = merge_short_slices(slices, most)
-    name = trace.trace.relative
-    if trace.rank is not None:
-        window = f", window {trace.trace.iteration}" if common.has_windows else ""
-        name = f"rank {trace.rank}{window}"
-    return RankSlices(place, position, name, assign_lanes(merged_slices), merged)
+    return RankSlices(place, position, common.names[position], assign_lanes(merged_slices), merged)

@@ -30,6 +30,7 @@ EXPOSED = "exposed"
 WAIT = "wait"
 LATE = "late"
 CRITICAL = "critical path"
+DIAGNOSIS = "diagnosis"
 COMMUNICATION = "communication"
 COMPUTE = "compute"
 MEMORY = "memory"
@@ -38,6 +39,7 @@ TRACKS = {
     STEP: Track("steps", "steps"),
     DEVICE_STEP: Track("steps on the device", "steps"),
     CRITICAL: Track("critical path", "stretches"),
+    DIAGNOSIS: Track("diagnoses", "diagnoses"),
     LATE: Track("makes others wait", "delays"),
     WAIT: Track("calls: waiting, then transfer", "calls"),
     EXPOSED: Track("exposed communication", "stretches"),
@@ -134,14 +136,14 @@ def merge_short_slices(slices: pl.DataFrame, most: int) -> tuple[pl.DataFrame, M
 
     At least one slice remains for each kind on a track and step.
 
-    Recorded work is merged first, then derived slices; steps are never merged. Merging joins neighbours on
-    one track, of one kind and step, that are shorter than a length and less than that length apart. Each
-    merged slice states the number and total length of its parts.
+    Recorded work is merged first, then derived slices; steps and diagnoses are never merged. Merging joins
+    neighbours on one track, of one kind and step, that are shorter than a length and less than that length
+    apart. Each merged slice states the number and total length of its parts.
     """
     if slices.height <= most:
         return slices, MergedSlices(slices.height, slices.height)
     activity = [key for key, track in TRACKS.items() if track.is_activity]
-    mergeable_tracks = [key for key in TRACKS if key not in {STEP, DEVICE_STEP}]
+    mergeable_tracks = [key for key in TRACKS if key not in {STEP, DEVICE_STEP, DIAGNOSIS}]
     tracks = activity if _count(slices, activity, _length_ns(_QUARTERS)) <= most else mergeable_tracks
     low, high = 0, _QUARTERS
     while low < high:

@@ -9,6 +9,7 @@ import io
 import json
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import resources
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ccl_bench import __version__, storage
@@ -18,7 +19,7 @@ from ccl_bench.base.errors import UsageError
 from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.text import counted
 from ccl_bench.timeline.load import load_common, load_ranks
-from ccl_bench.timeline.slices import BUBBLE, EXPOSED, LATE, TRACKS, WAIT, assign_lanes
+from ccl_bench.timeline.slices import BUBBLE, EXPOSED, LATE, TRACKS, WAIT, assign_lanes, merge_short_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,15 +83,20 @@ def write_timeline(
             f"{most_slices} slices are too few for a timeline", fix=f"allow {FEWEST_SLICES} or more"
         )
     common = load_common(run, jobs=jobs, use_cache=use_cache, progress=progress)
+    whole, merged = merge_short_slices(common.whole, most_slices // 10)
     timeline = WrittenTimeline(
-        target, common.whole.height, common.whole.height, clocks=common.clocks.statement
+        target,
+        merged.after,
+        merged.before,
+        merged_below_ns=merged.shorter_than_ns,
+        clocks=common.clocks.statement,
     )
-    most = max(1, most_slices // len(common.traces))
+    most = max(1, (most_slices - merged.after) // len(common.traces))
     has_extras = common.members.height * _EXTRA <= most_slices
     with storage.write_atomically(target) as temporary:
         with _opened(temporary, is_compressed=target.suffix == ".gz") as stream:
             stream.write('{"displayTimeUnit":"ns","traceEvents":[\n')
-            together = with_threads(assign_lanes(_from_zero(common, common.whole)))
+            together = with_threads(assign_lanes(_from_zero(common, whole)))
             counter = counter_lines(_WHOLE, _from_zero(common, common.waiting)) if has_extras else ()
             lines = lines_of(_WHOLE, "all ranks", common.clocks.statement, together)
             stream.write("\n,".join((*lines, *counter)))
@@ -118,6 +124,11 @@ def write_timeline(
         temporary.chmod(0o644)
         timeline.bytes = temporary.stat().st_size
     return timeline
+
+
+def queries() -> str:
+    """Return the SQL queries that Perfetto answers about a timeline."""
+    return resources.files(__package__).joinpath("queries.sql").read_text(encoding="utf-8")
 
 
 @contextmanager

@@ -230,7 +230,7 @@ def graph_of(run: Run, loaded: LoadedRun) -> RunGraph:
     if operations is None or operations.is_empty():
         fix = "give a run that was recorded with torch.profiler or Nsight Systems, host and device"
         raise NotMeasurable("no trace holds operations with times", where=str(run.path), fix=fix)
-    steps = _counted_on(tables["steps"])
+    steps = counted_on(tables["steps"])
     placed = _placed(operations, steps, tables["clock_offsets"]).join(
         tables["calls"][["trace", "call", "collective", "size_bytes", "group"]].join(
             tables["groups"][["group", "dimension", "size"]].unique("group"), on="group", how="left"
@@ -250,7 +250,7 @@ def graph_of(run: Run, loaded: LoadedRun) -> RunGraph:
     return build(run.path.name, placed, meetings.pairs, steps, (*loaded.findings, *meetings.findings))
 
 
-def _counted_on(steps: pl.DataFrame) -> pl.DataFrame:
+def counted_on(steps: pl.DataFrame) -> pl.DataFrame:
     """Return steps whose numbers count on where those of a recording window begin again."""
     windows = (
         steps.group_by("iteration").agg(pl.col("step").min(), last=pl.col("step").max()).sort("iteration")
