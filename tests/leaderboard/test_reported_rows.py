@@ -616,7 +616,7 @@ def test_the_answer_says_what_kind_of_number_each_is() -> None:
 
     def sentence(best: list[Candidate], measured: Candidate | None, *, is_derived: bool = False) -> str:
         found = answers.BoardAnswer(
-            RunQuery(), goal, None, "hardware", best, measured, is_derived, best, {}, [], [], [goal], []
+            RunQuery(), goal, None, "hardware", best, measured, is_derived, best, best, {}, [], [], [goal], []
         )
         return "".join(text for text, _ in _sentence(found, Links()))
 

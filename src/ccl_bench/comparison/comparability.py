@@ -10,7 +10,7 @@ import re
 import tomllib
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from ccl_bench.base.errors import NotMeasurable, UsageError
@@ -85,10 +85,15 @@ def canonical(name: str, value: Plain) -> Plain:
     if not isinstance(value, str):
         return value
     folded = _folded(value)
-    if name == "model.model_family":
-        with suppress(NotMeasurable):
-            # The catalog's name of a public model, without its owner.
-            return _folded(model(folded).name).rpartition("/")[2]
+    return _model_without_owner(folded) if name == "model.model_family" else folded
+
+
+@lru_cache(maxsize=1000)
+def _model_without_owner(folded: str) -> str:
+    """Return the catalog's name of a public model, else the name itself."""
+    # To look for similar names of one that the catalog lacks takes a millisecond.
+    with suppress(NotMeasurable):
+        return _folded(model(folded).name).rpartition("/")[2]
     return folded
 
 
@@ -102,11 +107,13 @@ def comparison_key(fields: Mapping[str, Plain]) -> tuple[tuple[str, Plain | None
     They are the fields that define the workload and that no other field implies, in canonical spelling. None
     stands for an unstated field, and is a value of its own: a ranking does not guess.
     """
-    defining = (rule for rule in field_rules().values() if rule.role == "workload" and not rule.implied)
-    return tuple(
-        (rule.name, canonical(rule.name, fields[rule.name]) if rule.name in fields else None)
-        for rule in defining
-    )
+    return tuple((name, canonical(name, fields[name]) if name in fields else None) for name in _defining())
+
+
+@cache
+def _defining() -> tuple[str, ...]:
+    rules = field_rules().values()
+    return tuple(rule.name for rule in rules if rule.role == "workload" and not rule.implied)
 
 
 Verdict = Literal["comparable", "not comparable", "unknown"]

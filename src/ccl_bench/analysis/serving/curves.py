@@ -21,12 +21,13 @@ def pareto_front(interactivity: Sequence[float], throughput: Sequence[float]) ->
     A point dominates another one if it is at least as high in both and higher in one. Of equal points the
     first one stays. All values are finite. O(n log n).
     """
-    points = list(zip(interactivity, throughput, strict=True))
-    falling = sorted(range(len(points)), key=lambda i: (-points[i][0], -points[i][1]))
+    places = range(0, -len(interactivity), -1)
     front: list[int] = []
-    for i in falling:
-        if not front or points[i][1] > points[front[-1]][1]:
-            front.append(i)
+    highest = -math.inf
+    for _, height, place in sorted(zip(interactivity, throughput, places, strict=True), reverse=True):
+        if height > highest:
+            front.append(-place)
+            highest = height
     return front[::-1]
 
 

@@ -169,9 +169,8 @@ def _by_floor(connection: Connection, result: BoardAnswer, to: Links) -> Iterato
     """Yield each least interactivity with the best row that reaches it."""
     best = {}
     for floor in FLOORS:
-        reaching = [each for each in result.points if (each.interactivity or 0.0) >= floor]
-        if reaching:
-            best[floor] = min(reaching, key=lambda each: each.order)
+        if reaching := next((p for p in result.ranked if (p.interactivity or 0.0) >= floor), None):
+            best[floor] = reaching
     describe(connection, best.values())
     for floor, each in best.items():
         yield f"{floor} tokens/s", list(_described(each, to))
@@ -301,7 +300,8 @@ def _picture(connection: Connection, result: BoardAnswer) -> Picture | None:
     on_front = {id(p) for front in result.fronts.values() for p in front}
     others = [p for p in points if id(p) not in on_front]
     step = max(1, -(-len(others) // _OTHER_POINTS))
-    drawn = [*others[::step], *(p for p in points if id(p) in on_front)]
+    leaders = sorted((p for front in result.fronts.values() for p in front), key=lambda p: str(p.run["id"]))
+    drawn = [*others[::step], *(p for p in leaders if p.value > 0)]
     describe(connection, drawn)
     dots = [
         Dot(
@@ -373,7 +373,7 @@ def _share(value: float, ticks: Sequence[float]) -> float:
 
 def _bars(connection: Connection, result: BoardAnswer) -> list[Bar]:
     """Return bars of the best rows, one for each configuration."""
-    shown = sorted(result.points, key=lambda each: each.order)[:_BARS]
+    shown = result.ranked[:_BARS]
     describe(connection, shown)
     longest = max((p.value for p in shown), default=1.0) or 1.0
     return [

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import combinations
 from operator import attrgetter, itemgetter
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import func, select
 
@@ -50,8 +50,7 @@ def goals() -> tuple[Goal, ...]:
     return tuple(Goal(**each) for each in tomllib.loads(raw.decode())["goal"])
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One row that answers, with its number."""
 
     run: dict[str, Any]
@@ -111,7 +110,9 @@ class BoardAnswer:
     is_derived: bool
     """Whether a number of these rows follows from others that were measured, and was not itself."""
     points: list[Candidate]
-    """Every row that answers."""
+    """Every row that answers, by identifier."""
+    ranked: list[Candidate]
+    """The same, the best first."""
     fronts: dict[str, list[Candidate]]
     """System → its points that no other one of it dominates, by rising interactivity."""
     hollow: list[Hollow]
@@ -174,7 +175,8 @@ def answer(connection: Connection, query: RunQuery, matching: Matching | None = 
         label = connection.execute(select(WORKLOADS.c.label).where(WORKLOADS.c.key == key)).scalar_one()
         workload = (key, label)
     floor = query.interactivity
-    answering = [p for p in points if floor is None or (p.interactivity or 0.0) >= floor]
+    ranked = _ranked(points)
+    answering = [p for p in ranked if floor is None or (p.interactivity or 0.0) >= floor]
     by = "hardware"
     if (
         len({point.run[by] for point in answering}) == 1
@@ -182,8 +184,7 @@ def answer(connection: Connection, query: RunQuery, matching: Matching | None = 
     ):
         by = "communication_library"
     best = _best(answering, by)
-    recomputed = [each for each in answering if each.run["state"] == State.VERIFIED]
-    measured = min(recomputed, key=attrgetter("order"), default=None)
+    measured = next((each for each in answering if each.run["state"] == State.VERIFIED), None)
     describe(connection, [*best, *([measured] if measured else [])])
     fronts = _fronts(points) if phase == "inference" and goal.metric != INTERACTIVITY else {}
     return BoardAnswer(
@@ -195,6 +196,7 @@ def answer(connection: Connection, query: RunQuery, matching: Matching | None = 
         measured,
         _is_derived(connection, best, goal.metric),
         points,
+        ranked,
         fronts,
         _hollow(points, floor),
         pairs,
@@ -334,14 +336,22 @@ def _candidates(
     connection: Connection, rows: Mapping[str, Row[*tuple[Any, ...]]], workloads: Sequence[str], metric: str
 ) -> list[Candidate]:
     """Return the rows that have a number of a metric, sorted by identifier."""
-    users = dict(map(tuple, _numbers(connection, INTERACTIVITY, workloads, VALUES.c.value)))
+    users = dict(_numbers(connection, INTERACTIVITY, workloads, VALUES.c.value))
     columns = (VALUES.c.value, VALUES.c.unit, VALUES.c.better, VALUES.c.errors)
-    numbers = sorted(_numbers(connection, metric, workloads, *columns), key=itemgetter(0))
+    numbers = _numbers(connection, metric, workloads, *columns)
+    of_rows = sorted((number for number in numbers if number[0] in rows and not number[4]), key=itemgetter(0))
     return [
-        Candidate(dict(zip(_COLUMNS, rows[run], strict=True)), value, unit, better, users.get(run))
-        for run, value, unit, better, errors in numbers
-        if run in rows and not errors
+        Candidate(dict(zip(_COLUMNS, rows[run], strict=False)), value, unit, better, users.get(run))
+        for run, value, unit, better, _ in of_rows
     ]
+
+
+def _ranked(points: Sequence[Candidate]) -> list[Candidate]:
+    """Return points by identifier as points by `order`."""
+    if len({each.better for each in points}) > 1:
+        return sorted(points, key=attrgetter("order"))
+    is_falling = bool(points) and points[0].better != "lower"
+    return sorted(points, key=attrgetter("value"), reverse=is_falling)
 
 
 def describe(connection: Connection, candidates: Iterable[Candidate]) -> None:
@@ -355,13 +365,11 @@ def describe(connection: Connection, candidates: Iterable[Candidate]) -> None:
             waiting[row["id"]].update(row)
 
 
-def _best(points: Iterable[Candidate], by: str) -> list[Candidate]:
+def _best(ranked: Iterable[Candidate], by: str) -> list[Candidate]:
     best: dict[str, Candidate] = {}
-    for each in points:
-        name = each.run[by] or "unknown"
-        if name not in best or each.order < best[name].order:
-            best[name] = each
-    return sorted(best.values(), key=attrgetter("order"))
+    for each in ranked:
+        best.setdefault(each.run[by] or "unknown", each)
+    return [*best.values()]
 
 
 def _fronts(points: Sequence[Candidate]) -> dict[str, list[Candidate]]:

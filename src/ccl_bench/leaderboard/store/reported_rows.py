@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ccl_bench.base.lazy_imports import pl
@@ -14,13 +15,13 @@ from ccl_bench.leaderboard.store.rows import (
     described_row,
     placed_value,
     single_line,
-    workload_key,
     workload_row,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ccl_bench.comparison.comparability import Plain
     from ccl_bench.leaderboard.reported.observations import Reported, Source
     from ccl_bench.leaderboard.store.rows import Row
 
@@ -53,6 +54,7 @@ def reported_rows(reported: Reported) -> Iterator[tuple[Row, Row, list[Row]]]:
     for row in grouped.iter_rows(named=True):
         fields = {name: row[name] for name in FIELDS if row[name] is not None}
         of_workload = {name: value for name, value in fields.items() if name != _LOAD}
+        workload = _workload(tuple(of_workload.items()))
         key = [source.name, row["variant"], fields]
         run: Row = {
             "id": hashlib.sha256(json.dumps(key).encode()).hexdigest(),
@@ -61,7 +63,7 @@ def reported_rows(reported: Reported) -> Iterator[tuple[Row, Row, list[Row]]]:
             "submitted_at": f"{row['measured_at'] or source.date}T00:00:00Z",
             "submitter": single_line(source.title),
             "superseded_by": None,
-            "workload": workload_key(of_workload),
+            "workload": workload["key"],
             "is_rankable": int(_LOAD not in fields and not unknown_fields(fields)),
             "name": single_line(row["row"]),
             "tool_version": "",
@@ -76,7 +78,13 @@ def reported_rows(reported: Reported) -> Iterator[tuple[Row, Row, list[Row]]]:
             ).hexdigest()[:32],
         }
         run |= described_row(fields, [source.title, row["variant"], row["row"], run["id"]])
-        yield workload_row(of_workload), run, list(_values(source, run, row))
+        yield workload, run, list(_values(source, run, row))
+
+
+@lru_cache(maxsize=1000)
+def _workload(fields: tuple[tuple[str, Plain], ...]) -> Row:
+    """Return the row of a workload; all points of a sweep share it."""
+    return workload_row(dict(fields))
 
 
 def _values(source: Source, run: Row, row: dict[str, Any]) -> Iterator[Row]:
@@ -108,10 +116,16 @@ def _values(source: Source, run: Row, row: dict[str, Any]) -> Iterator[Row]:
 
 
 def _value(run: Row, metric: str, value: float, unit: str, better: str, measured: str) -> Row:
-    number = {
-        "run": run["id"],
+    return placed_value(
+        run, {"run": run["id"], "value": value, **_of_every_row(metric, unit, better, measured)}
+    )
+
+
+@lru_cache(maxsize=1000)
+def _of_every_row(metric: str, unit: str, better: str, measured: str) -> Row:
+    """Return what the numbers of a metric have in common on all rows of a source."""
+    return {
         "metric": single_line(metric, 100),
-        "value": value,
         "unit": single_line(unit),
         "better": better,
         "revision": 0,
@@ -122,4 +136,3 @@ def _value(run: Row, metric: str, value: float, unit: str, better: str, measured
         "high": None,
         "repeats": None,
     }
-    return placed_value(run, number)

@@ -89,8 +89,7 @@ def described_row(fields: Mapping[str, object], words: Iterable[object]) -> Row:
         row[column.name] = _number(value) if column.type is int else _short(_text(value))
     # Different spellings of one model or device share a filter: the catalog's name, where it knows one.
     row["model"] = _short(_model(fields))
-    if row["hardware"] and len(names := devices.models(row["hardware"])) == 1:
-        row["hardware"] = names[0]
+    row["hardware"] = _device_name(row["hardware"]) if row["hardware"] else None
     every = [row["hardware"], row["model"], *fields.values(), *words]
     row["searched"] = single_line(
         " ".join(str(word) for word in every if word is not None).lower(), 4 * MAX_TEXT
@@ -228,6 +227,12 @@ def _catalog_name(name: str) -> str:
         return name
 
 
+@lru_cache(maxsize=1000)
+def _device_name(name: str) -> str:
+    names = devices.models(name)
+    return names[0] if len(names) == 1 else name
+
+
 def is_listed() -> ColumnElement[bool]:
     """Return the condition that a run is listed."""
     return RUNS.c.is_listed == 1
@@ -252,15 +257,15 @@ def placed_value(run: Row, number: Row) -> Row:
     Numbers are not ranked if their run is not listed, if its card does not state the workload, or if an error
     in the data makes them doubtful.
     """
-    is_ranked = run["is_listed"] and run["is_rankable"] and not number["errors"]
-    comparable_key = json.dumps([run["workload"], *(number[name] for name in _COMPARABLE_BY)])
+    comparable = None
+    if run["is_listed"] and run["is_rankable"] and not number["errors"] and number["better"] != "neither":
+        comparable_key = json.dumps([run["workload"], *(number[name] for name in _COMPARABLE_BY)])
+        comparable = hashlib.sha256(comparable_key.encode()).hexdigest()[:32]
     return {
         **number,
         "workload": run["workload"],
         "is_listed": run["is_listed"],
-        "comparable": hashlib.sha256(comparable_key.encode()).hexdigest()[:32]
-        if is_ranked and number["better"] != "neither"
-        else None,
+        "comparable": comparable,
         "rank_key": _rank_key(number["value"], number["better"]),
     }
 

@@ -49,10 +49,11 @@ from ccl_bench.leaderboard.store.tables import RUNS, SOURCES, VALUES, WORKLOADS
 from ccl_bench.storage import open_private, private_folder, sync, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
     from pathlib import Path
 
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection, Engine, Table
+    from sqlalchemy.sql.elements import ColumnElement
 
     from ccl_bench.engine import Progress
     from ccl_bench.leaderboard.reported.observations import Source
@@ -332,19 +333,41 @@ def _joined(earlier: Source, later: Source) -> Source:
 
 
 def replace_reported(connection: Connection, name: str, reported: Reported | None, stamp: str) -> None:
-    """Replace the rows of a source; without observations, remove them. `stamp` is that of the file."""
-    before = list(connection.execute(select(RUNS.c.id).where(RUNS.c.source == name)).scalars())
+    """Replace the rows of a source; without observations, remove them. `stamp` is that of the file.
+
+    Rows that stay as they are, and numbers of other rows, are not written again.
+    """
+    gone = set(connection.execute(select(RUNS.c.id).where(RUNS.c.source == name)).scalars())
     workloads: set[str] = set()
-    for ids in _in_parts(before):
+    count = 0
+    for part in _in_parts(reported_rows(reported) if reported else ()):
+        ids = [run["id"] for _, run, _ in part]
+        gone.difference_update(ids)
+        count += len(part)
+        before, numbers_before = _indexed(connection, ids)
+        is_same = {run["id"]: before.get(run["id"]) == run for _, run, _ in part}
+        changed = [
+            _ReadRun(*each, [])
+            for each in part
+            if not is_same[each[1]["id"]]
+            or numbers_before[each[1]["id"]] != {row["metric"]: row for row in each[2]}
+        ]
+        removed = (
+            [before[each.run["id"]] for each in changed if each.run["id"] in before],
+            [row for each in changed for row in numbers_before[each.run["id"]].values()],
+        )
+        _delete(
+            connection,
+            runs=[run["id"] for run in removed[0] if not is_same[run["id"]]],
+            numbers_of=[each.run["id"] for each in changed],
+        )
+        added = _write(connection, changed, without={run for run, same in is_same.items() if same})
+        change_counts(connection, added=added, removed=removed)
+        workloads |= {run["workload"] for run in (*added[0], *removed[0])}
+    for ids in _in_parts(sorted(gone)):
         removed = _forget(connection, ids)
         change_counts(connection, removed=removed)
         workloads |= {run["workload"] for run in removed[0]}
-    count = 0
-    for part in _in_parts(reported_rows(reported) if reported else ()):
-        added = _write(connection, [_ReadRun(*each, []) for each in part])
-        change_counts(connection, added=added)
-        workloads |= {run["workload"] for run in added[0]}
-        count += len(part)
     update_workloads(connection, workloads)
     connection.execute(delete(SOURCES).where(SOURCES.c.name == name))
     if reported:
@@ -363,28 +386,45 @@ def _in_parts(rows: Iterable[_Any]) -> Iterator[list[_Any]]:
         yield part
 
 
+def _indexed(connection: Connection, runs: Sequence[str]) -> tuple[dict[str, Row], dict[str, dict[str, Row]]]:
+    """Return the rows of runs that the index has, and those of their numbers by run and metric."""
+    by_run: dict[str, dict[str, Row]] = {run: {} for run in runs}
+    for row in _rows_of(connection, VALUES, VALUES.c.run.in_(runs)):
+        by_run[row["run"]][row["metric"]] = row
+    return {row["id"]: row for row in _rows_of(connection, RUNS, RUNS.c.id.in_(runs))}, by_run
+
+
+def _rows_of(connection: Connection, table: Table, condition: ColumnElement[bool]) -> list[Row]:
+    names = [column.name for column in table.c]
+    return [
+        dict(zip(names, row, strict=True)) for row in connection.execute(select(table).where(condition)).all()
+    ]
+
+
 def _forget(connection: Connection, runs: Sequence[str]) -> _Rows:
     """Remove runs from the index and return their rows."""
-    removed_rows = [
-        [dict(row) for row in connection.execute(select(table).where(of.in_(runs))).mappings()]
-        for table, of in ((RUNS, RUNS.c.id), (VALUES, VALUES.c.run))
-    ]
-    connection.execute(delete(VALUES).where(VALUES.c.run.in_(runs)))
+    before, numbers = _indexed(connection, runs)
+    _delete(connection, runs=runs, numbers_of=runs)
+    return [*before.values()], [row for each in numbers.values() for row in each.values()]
+
+
+def _delete(connection: Connection, *, runs: Sequence[str], numbers_of: Sequence[str]) -> None:
+    connection.execute(delete(VALUES).where(VALUES.c.run.in_(numbers_of)))
     connection.execute(delete(RUNS).where(RUNS.c.id.in_(runs)))
-    return removed_rows[0], removed_rows[1]
 
 
-def _write(connection: Connection, read_runs: Sequence[_ReadRun]) -> _Rows:
-    """Write rows and return those of the runs and of their numbers."""
+def _write(connection: Connection, read_runs: Sequence[_ReadRun], without: Set[str] = frozenset()) -> _Rows:
+    """Write rows and return those of the runs and of their numbers; `without` names runs that have their row."""
     workloads = {each.workload["key"]: each.workload for each in read_runs}
-    existing_keys = set(
-        connection.execute(select(WORKLOADS.c.key).where(WORKLOADS.c.key.in_(workloads))).scalars()
-    )
-    for key in existing_keys:
-        connection.execute(update(WORKLOADS).where(WORKLOADS.c.key == key).values(workloads[key]))
-    missing = [{**workloads[key], "size": 0} for key in sorted(workloads.keys() - existing_keys)]
+    of_these = select(WORKLOADS).where(WORKLOADS.c.key.in_(workloads))
+    existing = {row["key"]: dict(row) for row in connection.execute(of_these).mappings().all()}
+    for key, row in existing.items():
+        if row != (described := row | workloads[key]):
+            connection.execute(update(WORKLOADS).where(WORKLOADS.c.key == key).values(described))
+    missing = [{**workloads[key], "size": 0} for key in sorted(workloads.keys() - existing.keys())]
     runs, values = [each.run for each in read_runs], [row for each in read_runs for row in each.values]
-    for table, rows in ((WORKLOADS, missing), (RUNS, runs), (VALUES, values)):
+    new_runs = [run for run in runs if run["id"] not in without]
+    for table, rows in ((WORKLOADS, missing), (RUNS, new_runs), (VALUES, values)):
         if rows:
             connection.execute(insert(table), rows)
     return runs, values
