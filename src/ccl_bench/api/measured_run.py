@@ -156,11 +156,10 @@ class MeasuredRun:
         findings.
         """
         from ccl_bench.api.tables import results_frame
-        from ccl_bench.report.results import valued_first
 
         results = [self.metric(name) for name in names]
         if not names:
-            results = valued_first(self.results())
+            results = sorted(self.results(), key=lambda result: result.value is None)
         return results_frame(each for each in results if each.status == "ok" or not measured)
 
     @cached_property

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ccl_bench import card as cards
 from ccl_bench.base.errors import UsageError
+from ccl_bench.card.comparison_fields import fields_of, unknown_fields
 from ccl_bench.card.reading import MISSING, missing_fields
 from ccl_bench.collect.describe.fill_card import CARD_FILE_NAME, fillable
-from ccl_bench.comparison import fields_of, unknown_fields
 from ccl_bench.run.facts import fact_sources, merge_facts
 from ccl_bench.storage.files import read_text, replace_text
 

@@ -414,7 +414,7 @@ def _delete(connection: Connection, *, runs: Sequence[str], numbers_of: Sequence
 
 
 def _write(connection: Connection, read_runs: Sequence[_ReadRun], without: Set[str] = frozenset()) -> _Rows:
-    """Write rows and return those of the runs and of their numbers; `without` names runs that have their row."""
+    """Write rows and return those of the runs and their numbers; `without` names runs that have their row."""
     workloads = {each.workload["key"]: each.workload for each in read_runs}
     of_these = select(WORKLOADS).where(WORKLOADS.c.key.in_(workloads))
     existing = {row["key"]: dict(row) for row in connection.execute(of_these).mappings().all()}
