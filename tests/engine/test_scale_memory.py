@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -55,9 +56,13 @@ def test_a_group_that_is_full_leaves_nothing(machine: Path) -> None:
     assert memory.memory_budget_bytes() == 0
 
 
-def test_where_nothing_is_reported_memory_is_no_bound(machine: Path) -> None:
+def test_where_free_memory_is_not_reported_that_of_the_machine_counts(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (machine.parent / "meminfo").unlink()
-
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 1 << 20, "SC_PAGE_SIZE": 1 << 14}.__getitem__)
+    assert memory.memory_budget_bytes() == int(0.8 * 16 * GIGA)
+    monkeypatch.delattr(os, "sysconf")  # as on Windows
     assert memory.memory_budget_bytes() > 1 << 60
 
 
