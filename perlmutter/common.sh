@@ -140,6 +140,11 @@ run_workload() { # run_workload FOLDER [OPTIONS of torchtitan]
         say "$CCL_BENCH_ROOT/perlmutter/status.sh shows the state of the job; traces go to $TRACES/$(basename -- "$folder")"
         return
     fi
+    if is_charged_elsewhere; then
+        say "this job is charged to ${SLURM_JOB_ACCOUNT:-no allocation}, so it ends and submits itself again with $(account)"
+        HANDED_OVER=yes submit "$folder" --time="$(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%l)"
+        return
+    fi
     begin_run "$(basename -- "$folder")"
     place_ranks "$folder"
     activate
@@ -234,6 +239,16 @@ workloads() {
 
 account() {
     printf '%s' "${ACCOUNT:-${GIVEN_ALLOCATION:-${NERSC_ALLOCATION:-${SBATCH_ACCOUNT:-${SLURM_JOB_ACCOUNT:-}}}}}"
+}
+
+# Whether a batch job was submitted without an allocation, by plain sbatch, although one is set. The user's default account
+# counts as none; an allocation that sbatch was given stays. NERSC charges GPU jobs of m1234 to m1234_g.
+is_charged_elsewhere() {
+    local charged=${SLURM_JOB_ACCOUNT:-} set=${ACCOUNT:-${GIVEN_ALLOCATION:-${NERSC_ALLOCATION:-}}}
+    [[ $NEEDS_ACCOUNT == yes && ${ENVIRONMENT:-} == BATCH && -n $set && -z ${HANDED_OVER:-} ]] || return 1
+    [[ ${charged%_g} != "${set%_g}" ]] || return 1
+    [[ -z $charged ]] ||
+        [[ $charged == "$(sacctmgr --noheader --parsable2 show user "$(id -un)" format=defaultaccount 2>/dev/null)" ]]
 }
 
 need_account() {

@@ -19,7 +19,14 @@ from ccl_bench.whatif.answer import MOST_UNEXPLAINED
 
 MANUAL = (ROOT / "docs" / "findings.md").read_text(encoding="utf-8")
 SEVERITIES = dict(re.findall(r"^\| `([a-z-]+)` \| (note|warning|error) \|", MANUAL, re.MULTILINE))
-WATCHES_NOTHING = {"trace-missing", "memory-ran-out", "steps-left-out", "diagnosis-failed", "table-failed"}
+WATCHES_NOTHING = {
+    "trace-missing",
+    "other-profiler",
+    "memory-ran-out",
+    "steps-left-out",
+    "diagnosis-failed",
+    "table-failed",
+}
 """Warnings and errors that put no number in doubt: none is left, the job suffered it, or it is of none."""
 
 GIVEN = {

@@ -13,7 +13,7 @@ from ccl_bench.report.console import to_text
 from ccl_bench.report.page import identity, report_page, title
 from ccl_bench.report.render.text import COLUMNS, text, text_page, text_report_name
 from ccl_bench.result import Result
-from ccl_bench.result.inspection import InspectedFact, InspectedTrace, Inspection
+from ccl_bench.result.inspection import InspectedFact, InspectedGroup, InspectedTrace, Inspection
 from ccl_bench.result.report_data import MessageSize, ReportData, Series
 
 MADE = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -53,6 +53,16 @@ def _lines(found: Inspection, *results: Result, **series: Any) -> list[str]:
 )
 def test_the_file_is_named_after_time_model_degrees_and_gpus(found: Inspection, name: str) -> None:
     assert text_report_name(found, MADE) == f"20260203_040506_{name}.txt"
+
+
+def test_degrees_that_no_fact_states_come_from_the_process_groups() -> None:
+    found = _run(world_size=8)
+    found.groups = [
+        InspectedGroup("mesh_dp_shard", 4, [0, 2, 4, 6], "dp_shard", 4),
+        InspectedGroup("mesh_tp", 2, [0, 1], "tp", 2),
+        InspectedGroup("mesh_pp", 8, [0, 1], "pp", 0),  # nobody used it
+    ]
+    assert text_report_name(found, MADE) == "20260203_040506_llama3_8B_dp1x4_tp2_gpu8.txt"
 
 
 def test_an_empty_run_is_a_short_page() -> None:

@@ -23,6 +23,7 @@ from ccl_bench.evaluate.load import (
     usable_sources,
 )
 from ccl_bench.metrics import Measurement
+from ccl_bench.metrics.shared.checks import OF_TRAINING
 from ccl_bench.metrics.shared.other_sources import OTHER_SOURCE
 from ccl_bench.metrics.shared.per_step import RECORD
 from ccl_bench.result import Provenance, Result, ResultFinding, TraceProvenance, status_of
@@ -168,6 +169,8 @@ def _evaluate_metric(metric: Metric, evidence: LoadedRun, facts: TrackedFacts, f
         if isinstance(error, NoValue) and not better:
             present = {finding.code for finding in evidence.findings}
             fix = next((fix_of(code) for code in error.causes if code in present), fix)
+        if fix.startswith(OF_TRAINING) and facts.phase:
+            fix = fix.removeprefix(OF_TRAINING)
         error = better or error
         repairable = isinstance(error, NoValue) and error.is_repairable
         return replace(base, status=status_of(error), reason=error.message, fix=fix, is_repairable=repairable)

@@ -71,7 +71,9 @@ def coll_call_num(calls: pl.DataFrame, steps: pl.DataFrame) -> Measurement:
     if inside.is_empty():
         raise NotMeasurable(
             "no communication was recognised in any step, but the run may have several ranks",
-            fix="check that the traces are of all ranks, or write world_size into run_metadata.json",
+            fix=checks.fix_of_steps(
+                steps, "check that the traces are of all ranks, or write world_size into run_metadata.json"
+            ),
         )
     return _measurement(inside, steps)
 

@@ -120,6 +120,25 @@ def test_an_allocation_that_is_set_in_common_sh_is_charged_unless_another_is_nam
     assert f"Account={charged} " in site.ran("scontrol", "show", "job", done.stdout.split()[-1]).stdout
 
 
+def test_a_job_of_plain_sbatch_charges_the_allocation_of_common_sh(site: Site) -> None:
+    common = site.root / "perlmutter" / "common.sh"
+    text = common.read_text()
+    common.write_text(re.sub(r"^export NERSC_ALLOCATION=.*$", SET, text, flags=re.MULTILINE))
+    script = f"trace_collection/{TP}/run.sbatch"
+    try:
+        done = site.ran("sbatch", "--wait", "--time=7", script, folder=site.root, CLUSTER="perlmutter")
+    finally:
+        common.write_text(text)
+    first = int(re.findall(r"\d+", done.stdout)[0])
+    said = (site.root / f"{TP}-{first}.out").read_text()
+    [second] = re.findall(r"Submitted batch job (\d+)", said)
+    shown = site.ran("scontrol", "show", "job", second).stdout
+    site.ran("scancel", second)
+    assert "charged to no allocation, so it ends and submits itself again with m1234" in said
+    assert "Account=m1234 " in shown
+    assert "TimeLimit=00:07:00" in shown
+
+
 REFUSED = {
     "--constraint=gpu&hbm160g": ("Invalid feature specification", "sinfo --format"),
     "--gpus-per-node=8": ("Requested node configuration is not available", "sinfo --format"),

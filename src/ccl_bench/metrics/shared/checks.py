@@ -27,6 +27,9 @@ UNMATCHED = (
 UNSIZED = (*UNMATCHED, "calls-without-size", "calls-unpaired")
 """Findings that explain why no matched call has a size."""
 
+OF_TRAINING = "if the run trains, write phase: training into the workload card; if it serves, "
+"""Beginning of the fix where nothing shows that a run serves; left out where its phase is known."""
+
 _NO_COMMUNICATION = "no communication was recognised in any step"
 _ALL_RANKS = "check that the traces are of all ranks, or write world_size 1 into run_metadata.json"
 

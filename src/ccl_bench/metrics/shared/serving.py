@@ -13,6 +13,7 @@ from ccl_bench.base.lazy_imports import pl
 from ccl_bench.base.units import SECOND_NS
 from ccl_bench.catalog import load_data
 from ccl_bench.metrics import Measurement
+from ccl_bench.metrics.shared import checks
 from ccl_bench.metrics.shared.per_step import by_rank, ranks_in
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ BENCHMARK_IT = (
 )
 
 _OF_EACH_TOKEN = ("vllm bench serve --save-result --save-detailed", "AIPerf")
-
-OF_TRAINING = "if the run trains, write phase: training into the workload card; if it serves, "
-"""Beginning of the fix where nothing shows that a run serves requests."""
 
 _TOLERANCE = 1e-3
 """Share by which a latency computed from gaps may exceed the length of its benchmark.
@@ -48,7 +46,7 @@ def needed_benchmark(requests: pl.DataFrame, statistics: pl.DataFrame, instead: 
     """
     benchmark = benchmark_of(requests, statistics)
     if benchmark is None:
-        reason, fix = "the run holds no result of a serving benchmark", OF_TRAINING + BENCHMARK_IT
+        reason, fix = "the run holds no result of a serving benchmark", checks.OF_TRAINING + BENCHMARK_IT
         if instead:
             reason += f": traces alone give {instead}, the time of a pass and not of a request"
             fix += f"; or ask for {instead}"
@@ -213,7 +211,7 @@ def pass_times(forward_passes: pl.DataFrame, phase: str) -> Measurement:
     if phase_passes.is_empty():
         if forward_passes.is_empty():
             reason = "no range in the traces is marked as a prefill or decode pass"
-            raise NotMeasurable(reason, fix=OF_TRAINING + PROFILE_IT)
+            raise NotMeasurable(reason, fix=checks.OF_TRAINING + PROFILE_IT)
         counts = " and ".join(f"{count} {name}" for name, count in _counts(forward_passes, "phase").items())
         more = ", which do both at once" if (forward_passes["phase"] == MIXED).any() else ""
         reason = f"the traces hold no pass of {phase} alone: there are {counts} passes{more}"

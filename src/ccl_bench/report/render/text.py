@@ -126,14 +126,17 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9.-]+")
 def text_report_name(inspection: Inspection, made_at: datetime) -> str:
     """Return `<timestamp>_<model>_dpXxY_tpZ_gpuN.txt`; X replicates weights, Y shards them.
 
-    A pipeline adds `_ppP` after the tensor-parallel degree. Unknown degrees are left out.
+    A pipeline adds `_ppP` after the tensor-parallel degree. A degree that no fact states is the size of the
+    process groups along it. Unknown degrees are left out.
     """
     name = inspection.model or inspection.run.rstrip("/").rpartition("/")[2] or "run"
     parts = [f"{made_at:%Y%m%d_%H%M%S}", _UNSAFE.sub("_", name).strip("_.") or "run"]
     gpus = inspection.world_size or len(inspection.ranks)
     facts = {axis: inspection.facts.get(axis) for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp")}
+    sizes = {group.dimension: group.size or 0 for group in inspection.groups if group.users}
     degrees = {
-        axis: fact.value if fact and isinstance(fact.value, int) else 0 for axis, fact in facts.items()
+        axis: fact.value if fact and isinstance(fact.value, int) else sizes.get(axis, 0)
+        for axis, fact in facts.items()
     }
     if any(degrees.values()):
         # Without a degree of sharding, it is what the other degrees leave of the ranks.
