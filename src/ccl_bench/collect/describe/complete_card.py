@@ -66,11 +66,11 @@ def complete_card(
     values, remarks = fillable(cards.card_in_text(text).value, shown)
     answers: dict[str, Any] = {}
     if ask is not None:
-        asked: set[str] = set()
+        done: set[str] = set()
         try:
-            while waiting := [each for each in _needed(run, text) if each not in asked]:
+            while waiting := [each for each in _needed(run, text) if each not in done]:
                 answer = ask(waiting[0], values.get(waiting[0]))
-                asked.add(waiting[0])
+                done.add(waiting[0])
                 values.pop(waiting[0], None)
                 if answer is not None:
                     text = cards.assigned(text, {waiting[0]: answer}, file=str(path))

@@ -68,8 +68,8 @@ def flat_sections(page: Page) -> tuple[FlatSection, ...]:
     sections = [FlatSection("headline", TITLES["headline"], tuple(filter(None, about)), tuple(first))]
     if page.findings:
         heads = ("severity", "finding", "place", "code", "what to do", "more like it")
-        found = ((f.severity, f.message, f.place, f.code, f.fix, f.others) for f in page.findings)
-        table = FlatTable("findings", "", heads, tuple(found))
+        rows = ((f.severity, f.message, f.place, f.code, f.fix, f.others) for f in page.findings)
+        table = FlatTable("findings", "", heads, tuple(rows))
         sections.append(FlatSection("findings", TITLES["findings"], (), (table,)))
     sections += filter(None, map(_section, (*page.sections, *page.appendix)))
     return tuple(sections)
