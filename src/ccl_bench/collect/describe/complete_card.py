@@ -43,12 +43,16 @@ class CompletedCard:
 
 
 def card_path(run: Run) -> Path:
-    """Return the card of a run, or the place for one beside its traces; UsageError for a run in a bucket."""
-    path = run.documents.origins.get("card")
+    """Return the card of a run, or the place for one beside its traces.
+
+    Raises UsageError for a run in a bucket, and for a card further below, which may be of another run.
+    """
     folder = run.path if run.path.is_dir() else run.path.parent
-    path = path or folder / CARD_FILE_NAME
+    path = run.documents.origins.get("card") or folder / CARD_FILE_NAME
     if "://" in str(path):
         raise UsageError(f"{path} is not on this machine", fix="copy the run here, or write its card there")
+    if path.parent != folder and path.is_relative_to(folder):
+        raise UsageError(f"the card of {folder} is in a folder below", fix=f"name it: ccl-bench card {path}")
     return Path(path)
 
 
