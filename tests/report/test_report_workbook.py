@@ -159,9 +159,15 @@ def test_a_run_as_a_workbook_has_the_numbers_of_its_page(tmp_path: Path) -> None
     assert len(quantities) > 500
     numbers = {cell for cell in cells if isinstance(cell, float)}
     assert all(any(abs(each.value - n) <= 1e-12 * abs(n) for n in numbers) for each in quantities)
-    # Most columns have one unit, which their heads state.
-    heads = [head for each in flat_sections(page) for table in each.tables for head in table.columns]
-    assert sum("[s]" in head for head in heads) > 5 * sum(head.startswith("unit of") for head in heads)
+    # Columns have one unit, which their heads state; only the list of all results has units in a column.
+    tables = [table for each in flat_sections(page) for table in each.tables]
+    assert [table.key for table in tables if any("unit of" in head for head in table.columns)] == [
+        "all-results"
+    ]
+    # The last row of the times of ranks has shares of a step, and is a table of its own.
+    [times, shares] = [table for table in tables if table.caption == "Time in a mean step of each rank"]
+    assert ("compute [s]" in times.columns, len(times.rows)) == (True, 8)
+    assert ("compute [%]" in shares.columns, len(shares.rows)) == (True, 1)
 
 
 def _tiles(part: Page | PageSection) -> tuple[Tile, ...]:

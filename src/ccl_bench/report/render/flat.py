@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ccl_bench.report.page_model import TITLES, Cell, PageTable, Quantity, Short, Term
@@ -25,6 +25,8 @@ _BASE = {
 }
 _SCALE = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
 _SCALE |= {"B": 1.0, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+_UNIT_OF = "unit of"
+"""Begins the head of a column of units."""
 _EXACT_INTEGERS = 2.0**53
 _ROUNDED = 0.05
 """Share by which a text may differ from its value: two digits, as 1.0 for 1.05, are the fewest."""
@@ -80,8 +82,9 @@ def _section(section: PageSection) -> FlatSection | None:
     others = [(table.caption, table, table.note) for table in section.tables]
     tables = [_tiles(section.key, section.numbers)] if section.numbers else []
     for caption, table, note in (*drawings, *others):
-        key = f"{section.key}-{len(tables) + 1}" if tables else section.key
-        tables.append(_flat(key, caption, table, note))
+        for rows in _of_one_unit(table):
+            key = f"{section.key}-{len(tables) + 1}" if tables else section.key
+            tables.append(_flat(key, caption, replace(table, rows=rows), note))
     about = tuple(filter(None, (section.about, *section.notes)))
     return FlatSection(section.key, section.title, about, tuple(tables)) if tables else None
 
@@ -94,6 +97,17 @@ def _tiles(key: str, tiles: Iterable[Tile]) -> FlatTable:
         rows.append((name, value, unit, tile.metric, tile.better, tile.note, tile.doubts))
     columns = ("number", "value", "unit", "metric", "better", "note", "findings")
     return FlatTable(key, "Numbers", columns, tuple(rows))
+
+
+def _of_one_unit(table: PageTable) -> list[tuple[tuple[Cell, ...], ...]]:
+    """Return the rows of a table, the last apart if it alone has other units, as that of mean shares."""
+    whole, *parts = (replace(table, rows=rows) for rows in (table.rows, table.rows[:-1], table.rows[-1:]))
+    is_mixed, *are_mixed = (_UNIT_OF in "".join(_flat("", "", each, "").columns) for each in (whole, *parts))
+    return (
+        [each.rows for each in parts]
+        if is_mixed and not any(are_mixed) and len(table.rows) > 2
+        else [table.rows]
+    )
 
 
 def _flat(key: str, caption: str, table: PageTable, note: str) -> FlatTable:
@@ -109,7 +123,7 @@ def _flat(key: str, caption: str, table: PageTable, note: str) -> FlatTable:
         columns.append(f"{title} [{unit}]" if unit else title)
         cells.append([value for value, _ in pairs])
         if len(units) > 1:
-            columns.append(f"unit of {title}")
+            columns.append(f"{_UNIT_OF} {title}")
             cells.append([unit for _, unit in pairs])
     return FlatTable(key, caption, tuple(columns), tuple(zip(*cells, strict=True)), note)
 
