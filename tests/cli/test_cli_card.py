@@ -59,13 +59,13 @@ def test_what_a_run_shows_is_what_its_author_wrote_into_the_card(name: str, show
 
 def test_one_command_makes_a_card_that_ranks(bare: Path, capsys: Captured) -> None:
     command = ["card", str(bare), "--format", "json"]
-    assert main([*command, "--set", "phase=training", "framework.version=2.10"]) == 0
+    assert main([*command, "--set", "phase=training", "--set", "framework.version=2.10"]) == 0
     first = json.loads(capsys.readouterr().out)
     assert [*first["lacking"]] == ["workload.model.model_family"]
     assert first["changed"]["Model-executor.framework.version"] == "2.10"
     # The metadata states the batch of all ranks; 2 x 2 groups of 4 ranks leave nothing for other axes.
     assert (first["filled"]["workload.data.batch_size"], first["filled"][f"{PLAN}.cp"]) == (16, 1)
-    assert main([*command, "--set", "model_family=llama-tiny", "tp=3"]) == 4
+    assert main([*command, "--set", "model_family=llama-tiny", "--set", "tp=3"]) == 4
     second = json.loads(capsys.readouterr().out)
     assert (second["lacking"], second["filled"]) == ({}, {})
     assert [issue["severity"] for issue in second["issues"] if "product" in issue["message"]] == ["error"]
@@ -78,9 +78,20 @@ def test_one_command_makes_a_card_that_ranks(bare: Path, capsys: Captured) -> No
 
 @pytest.mark.parametrize("change", ["precison=bf16", "precision=bf99", "precision", "env.A=b"])
 def test_a_refused_value_writes_nothing(change: str, bare: Path, capsys: Captured) -> None:
-    assert main(["card", str(bare), "--set", "tp=2", change]) == 2
+    assert main(["card", "--set", "tp=2", "--set", change, str(bare)]) == 2
     assert "fix:" in capsys.readouterr().err
     assert not (bare / "workload_card.yaml").exists()
+
+
+def test_a_card_further_below_is_not_changed_unless_it_is_named(bare: Path, capsys: Captured) -> None:
+    text = "workload:\n  model:\n    phase: training\n"
+    (bare / "of another").mkdir()
+    (bare / "of another/workload_card.yaml").write_text(text)
+    assert main(["card", str(bare)]) == 2
+    assert "of another/workload_card.yaml" in capsys.readouterr().err
+    assert (bare / "of another/workload_card.yaml").read_text() == text
+    assert main(["card", str(bare), "--set", "tp=1", "cp=1"]) == 2
+    assert "repeat the option" in capsys.readouterr().err
 
 
 def test_questions_are_asked_until_the_card_is_complete(bare: Path) -> None:

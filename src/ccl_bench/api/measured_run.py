@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ccl_bench.base.findings import Issue
     from ccl_bench.engine import Progress
     from ccl_bench.evaluate.compute import ReadOptions
-    from ccl_bench.report.render import Form
+    from ccl_bench.report.render import ReportForm
     from ccl_bench.result import Result
     from ccl_bench.result.diagnosis import Diagnosed, Verdict
     from ccl_bench.result.hang import Hang
@@ -313,17 +313,23 @@ class MeasuredRun:
             raise UsageError(f"the run has no chart {name!r}", fix=fix)
         return self.charts[name]
 
-    def report(self, output: str | Path, *, form: Form | None = None, why: bool = False) -> Path:
+    def report(self, output: str | Path, *, form: ReportForm | None = None, why: bool = False) -> Path:
         """Write the report in the form for the suffix of the file, and return the file.
 
-        Forms are HTML (one page with charts), Markdown, JSON and text. An existing file is replaced.
+        Forms are HTML (one page with charts), Markdown, JSON, text, and a workbook of Excel (`.xlsx`);
+        `form="csv"` writes a folder, one file a table. An existing file is replaced.
         """
-        from ccl_bench.report.render import form_of, render
-        from ccl_bench.storage.files import replace_text
+        from ccl_bench.report.page import report_page
+        from ccl_bench.report.render import files_of_tables, render, report_form_of
+        from ccl_bench.storage.files import replace_bytes, replace_text
 
         target = Path(output)
-        chosen = form or form_of(target.name)
-        replace_text(target, render(self.observed, chosen, why=why))
+        chosen = form or report_form_of(target.name)
+        if chosen == "xlsx" or chosen == "csv":
+            for path, content in files_of_tables(report_page(self.observed, why=why), chosen, target).items():
+                replace_bytes(path, content)
+        else:
+            replace_text(target, render(self.observed, chosen, why=why))
         return target
 
     def timeline(self, output: str | Path, *, most_slices: int | None = None) -> WrittenTimeline:

@@ -349,7 +349,10 @@ def usage_error(error: CycloptsError) -> UsageError:
         case UnknownOptionError():
             return _unknown_option(error)
         case UnusedCliTokensError():
-            return UsageError(f"unexpected argument: {' '.join(error.unused_tokens or [])}", fix=SEE_HELP)
+            unused = error.unused_tokens or []
+            is_value = any("=" in token for token in unused)
+            fix = "repeat the option before each value" if is_value else SEE_HELP
+            return UsageError(f"unexpected argument: {' '.join(unused)}", fix=fix)
         case RepeatArgumentError():
             return UsageError(f"{error.token.keyword} is given several times", fix="give it once")
         case MissingArgumentError() if error.keyword is None and error.argument is not None:

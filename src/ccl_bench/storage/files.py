@@ -344,9 +344,14 @@ def replace_text(target: Path, text: str) -> None:
 
     Bytes of file names that are not UTF-8 are escaped.
     """
+    replace_bytes(target, text.encode(errors="backslashreplace"))
+
+
+def replace_bytes(target: Path, content: bytes) -> None:
+    """Write beside the target and rename; a new file is readable for all, others keep their permissions."""
     target = target.resolve()
     with write_atomically(target) as temporary:
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="")
+        temporary.write_bytes(content)
         temporary.chmod(target.stat().st_mode & 0o777 if target.exists() else 0o644)
 
 

@@ -123,6 +123,16 @@ def test_devices_links_and_versions_fill_the_card(configured):
     assert values["workload.model.model_family"] == "llama3-8B"
 
 
+def test_a_run_without_a_device_ran_on_its_processor_and_one_rank_is_all_degrees():
+    environment = {"host": {"processor": "AMD EPYC 7763"}, "software": {"torch": {"version": "2.9"}}}
+    values = observed_card_values(Observations(1, environment=environment))
+    assert values["workload.hardware.xpu_spec.type"] == "CPU"
+    assert values["workload.hardware.xpu_spec.model"] == "AMD EPYC 7763"
+    degrees = "Model-executor.model_plan_parallelization"
+    assert [values[f"{degrees}.{axis}"] for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp")] == [1] * 5
+    assert f"{degrees}.tp" not in observed_card_values(Observations(2, environment=environment))
+
+
 def test_every_field_that_is_filled_is_one_of_the_card(configured):
     configuration = effective_config(_command(), configured, [])
     seen = Observations(

@@ -7,7 +7,7 @@ import itertools
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 from cyclopts import Parameter
 
@@ -16,23 +16,33 @@ from ccl_bench.cli import PROGRAM, options
 from ccl_bench.predict.search_folder import is_search, search_report
 from ccl_bench.report.console import show
 from ccl_bench.report.page import report_page
-from ccl_bench.report.render import Form, ImageForm, form_of, images, render, render_page
+from ccl_bench.report.render import (
+    ImageForm,
+    ReportForm,
+    files_of_tables,
+    images,
+    render,
+    render_page,
+    report_form_of,
+)
 from ccl_bench.report.render.text import text_page, text_report_name, verdict_block
 from ccl_bench.report.search import page_of_search
 from ccl_bench.report.verdict import verdict
 from ccl_bench.result.search_report import to_json as search_json
-from ccl_bench.storage.files import replace_text, write_atomically
+from ccl_bench.storage.files import replace_bytes, replace_text
 
 if TYPE_CHECKING:
     from cyclopts import App
 
     from ccl_bench.report.page_model import Page
+    from ccl_bench.report.render import Form, PageForm, TableForm
 
 ABOUT = """\
 It reads every trace and tries every metric. The ending of the file's name selects the format: .html is one \
-page with charts that opens without a network; .md, .json and .txt have the same content; without a file it \
-is text. The same run gives the same report. The folder of a search is reported too: its trials, and what \
-is predicted of the configurations that none measured.
+page with charts that opens without a network; .md, .json and .txt have the same content, and .xlsx its \
+tables, a sheet a section; without a file it is text. --format csv writes a folder, one file a table. The \
+same run gives the same report. The folder of a search is reported too: its trials, and what is predicted \
+of the configurations that none measured.
 
 Exit status: 0; 2 wrong usage, or a file already exists; 3 --charts finds nothing to draw; 4 nothing can \
 be read.
@@ -69,7 +79,7 @@ def report(
     *,
     output: options.Output = None,
     form: Annotated[
-        Form | None,
+        ReportForm | None,
         Parameter(
             name="--format",
             alias="-f",
@@ -90,10 +100,15 @@ def report(
 ) -> int:
     """Report a run."""
     if form is None and output:
-        form = form_of(output)
+        form = report_form_of(output)
     if form == "html" and not output and sys.stdout.isatty():
         raise UsageError("a terminal cannot show HTML", fix="give -o report.html")
-    target = options.file_to_write(output, force=force) if output else None
+    if form in {"xlsx", "csv"} and not output:
+        where = "a file: -o report.xlsx" if form == "xlsx" else "a folder, one file a table: -o tables"
+        raise UsageError(f"a report as {form} is not printed", fix=f"give {where}")
+    target = Path(output) if output else None
+    if target and form != "csv":
+        options.file_to_write(str(target), force=force)
     if charts:
         images.renderer()  # what is missing shows before the traces are read
     if is_search(Path(run)):
@@ -107,10 +122,17 @@ def report(
         if charts:
             _draw(page, Path(charts), chart_format, force=force)
         form = form or (None if charts else "text")
-        if form == "text" and not target:
+        if target and (form == "xlsx" or form == "csv"):
+            _write_tables(page, form, target, force=force)
+        elif form == "text" and not target:
             show(text_page(page))
         elif form:
-            whole = search_json(searched).decode() + "\n" if form == "json" else render_page(page, form)
+            is_json = form == "json"
+            whole = (
+                search_json(searched).decode() + "\n"
+                if is_json
+                else render_page(page, cast("PageForm", form))
+            )
             _written(whole, target)
         return 0
     with reading.open(run, card=workload_card, config=config, ceiling=ceiling) as measured:
@@ -119,16 +141,28 @@ def report(
         _draw(report_page(observed), Path(charts), chart_format, force=force)
     if form is None and not charts:
         form = "text"
-    if target and form:
-        replace_text(target, render(observed, form, why=why))
+    if target and (form == "xlsx" or form == "csv"):
+        _write_tables(report_page(observed, why=why), form, target, force=force)
+    elif target and form:
+        replace_text(target, render(observed, cast("Form", form), why=why))
         if observed.diagnosed is not None:
             show(verdict_block(verdict(observed.diagnosed)))
         options.show_written(target)
     elif form == "text":
         show(text_page(report_page(observed, why=why)))
     elif form:
-        sys.stdout.write(render(observed, form, why=why))
+        sys.stdout.write(render(observed, cast("Form", form), why=why))
     return 0
+
+
+def _write_tables(page: Page, form: TableForm, target: Path, *, force: bool) -> None:
+    """Write a page for a spreadsheet, and print the files."""
+    files = files_of_tables(page, form, target)
+    for path in files:
+        options.refuse_existing(path, force=force)
+    for path, content in files.items():
+        replace_bytes(path, content)
+        options.show_written(path)
 
 
 def _written(whole: str, target: Path | None) -> None:
@@ -148,9 +182,7 @@ def _draw(page: Page, folder: Path, chart_format: ImageForm, *, force: bool) -> 
     for path in drawn:
         options.refuse_existing(path, force=force)
     for path, chart in drawn.items():
-        with write_atomically(path) as temporary:
-            temporary.write_bytes(images.image(chart, chart_format))
-            temporary.chmod(0o644)
+        replace_bytes(path, images.image(chart, chart_format))
         options.show_written(path)
 
 

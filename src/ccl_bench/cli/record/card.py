@@ -14,7 +14,7 @@ from ccl_bench.base.text import encode_json, plain
 from ccl_bench.cli import PROGRAM, options
 from ccl_bench.cli.runner import say
 from ccl_bench.collect.describe.card_from_run import shown_card_values
-from ccl_bench.collect.describe.complete_card import complete_card
+from ccl_bench.collect.describe.complete_card import card_path, complete_card
 from ccl_bench.report.console import Text, aligned, heading, indented, show
 from ccl_bench.report.inspection import issues
 from ccl_bench.run import discover_run
@@ -38,7 +38,10 @@ _RUN = "examples/runs/llama-tiny-pp4-gloo"
 app = options.app(
     "card",
     ABOUT,
-    [f"{PROGRAM} card runs/first", f"{PROGRAM} card runs/first --set precision=bf16 framework.version=2.9"],
+    [
+        f"{PROGRAM} card runs/first",
+        f"{PROGRAM} card runs/first --set precision=bf16 --set framework.version=2.9",
+    ],
 )
 
 
@@ -53,8 +56,7 @@ def card(
             name="--set",
             metavar="KEY=VALUE",
             negative="",
-            consume_multiple=True,
-            help="Value of a field; several may follow. Words of a list are separated by commas.",
+            help="Value of a field; repeat it for several. Words of a list are separated by commas.",
         ),
     ] = None,
     yes: Annotated[bool, Parameter(alias="-y", help="Ask nothing: take what the run shows.")] = False,
@@ -66,15 +68,14 @@ def card(
     values = _values(changes or [])
     place = Path(run)
     is_card = place.is_file() and place.suffix.lower() in {".yaml", ".yml"}
-    found_run = discover_run(place.parent if is_card else run, card=run if is_card else None)
-    if not found_run.path.exists():
-        raise InputError("there is no such run", where=run, fix="check the path")
-    with options.DEFAULT_READING.in_use(len(found_run.traces)) as progress:
-        shown = shown_card_values(found_run, jobs=jobs, use_cache=not no_cache, progress=progress)
+    described = discover_run(place.parent if is_card else run, card=run if is_card else None)
+    card_path(described)  # raises UsageError before traces are read
+    with options.DEFAULT_READING.in_use(len(described.traces)) as progress:
+        shown = shown_card_values(described, jobs=jobs, use_cache=not no_cache, progress=progress)
     is_asking = not (changes or yes or form == "json") and sys.stdin.isatty() and sys.stdout.isatty()
     if is_asking:
         show(Text("Enter takes the value in brackets, - leaves a field empty, Ctrl-D ends the questions."))
-    completed = complete_card(found_run, shown, values, _ask if is_asking else None)
+    completed = complete_card(described, shown, values, _ask if is_asking else None)
     if is_asking:
         sys.stdout.write("\n")
     for remark in completed.remarks:
@@ -128,7 +129,7 @@ def _show(completed: CompletedCard) -> None:
     if completed.lacking:
         rows = [*completed.lacking.items()]
         show(heading("Not ranked without"), indented(aligned(("", ""), rows)))
-        names = " ".join(f"{path.rpartition('.')[2]}=…" for path in completed.lacking)
-        show(Text(f"  fix: ccl-bench card {completed.card} --set {names}"))
+        changes = " ".join(f"--set {path.rpartition('.')[2]}=…" for path in completed.lacking)
+        show(Text(f"  fix: ccl-bench card {completed.card} {changes}"))
     else:
         show(Text("The card has every field that ranking needs."))

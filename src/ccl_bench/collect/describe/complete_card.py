@@ -43,12 +43,16 @@ class CompletedCard:
 
 
 def card_path(run: Run) -> Path:
-    """Return the card of a run, or the place for one beside its traces; UsageError for a run in a bucket."""
-    path = run.documents.origins.get("card")
+    """Return the card of a run, or the place for one beside its traces.
+
+    Raises UsageError for a run in a bucket, and for a card further below, which may be of another run.
+    """
     folder = run.path if run.path.is_dir() else run.path.parent
-    path = path or folder / CARD_FILE_NAME
+    path = run.documents.origins.get("card") or folder / CARD_FILE_NAME
     if "://" in str(path):
         raise UsageError(f"{path} is not on this machine", fix="copy the run here, or write its card there")
+    if path.parent != folder and path.is_relative_to(folder):
+        raise UsageError(f"the card of {folder} is in a folder below", fix=f"name it: ccl-bench card {path}")
     return Path(path)
 
 
@@ -66,11 +70,11 @@ def complete_card(
     values, remarks = fillable(cards.card_in_text(text).value, shown)
     answers: dict[str, Any] = {}
     if ask is not None:
-        asked: set[str] = set()
+        done: set[str] = set()
         try:
-            while waiting := [each for each in _needed(run, text) if each not in asked]:
+            while waiting := [each for each in _needed(run, text) if each not in done]:
                 answer = ask(waiting[0], values.get(waiting[0]))
-                asked.add(waiting[0])
+                done.add(waiting[0])
                 values.pop(waiting[0], None)
                 if answer is not None:
                     text = cards.assigned(text, {waiting[0]: answer}, file=str(path))

@@ -201,14 +201,15 @@ def fill_card(card: Path, observations: Observations) -> tuple[list[str], list[s
 
 def fillable(card: Card, values: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the observed values by path that may fill a card, and its contradictions to the others."""
-    stated = card_values(card)
+    in_card = card_values(card)
     contradictions = {
         name: value
         for name, value in values.items()
-        if name in stated and not isinstance(value, list | dict) and not _agree(stated[name], value)
+        if name in in_card and not isinstance(value, list | dict) and not _agree(in_card[name], value)
     }
     remarks = [
-        f"{CARD_FILE_NAME} states {name} = {stated[name]}, but {value} was observed; the card was not changed"
+        f"{CARD_FILE_NAME} states {name} = {in_card[name]}, but {value} was observed; "
+        "the card was not changed"
         for name, value in contradictions.items()
     ]
     # The version of torchtitan is of no use if the card names another framework.

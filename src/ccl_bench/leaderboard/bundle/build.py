@@ -103,7 +103,7 @@ def checked_card(run: Run) -> Path:
     """Return the card; InputError if there is none, or if other machines cannot display a file's name."""
     card = run.documents.origins.get("card")
     if card is None:
-        fix = "write workload_card.yaml beside the traces; ccl-bench new writes one to fill in"
+        fix = f"make it with ccl-bench card {run.path}"
         raise InputError("has no workload card, so its workload is unknown", where=str(run.path), fix=fix)
     for name, path in ({run_name(run): run.path} | input_files(run)).items():
         if name != plain(name):

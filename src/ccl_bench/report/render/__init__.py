@@ -1,8 +1,8 @@
-"""Reports in their forms: HTML, Markdown, text or JSON.
+"""Reports in their forms: HTML, Markdown, text, JSON, and tables for spreadsheets.
 
 `render` returns one form of the data of a run, `render_page` of any page; `render_json` makes one from a
-report in JSON. `html` also
-has the document and the parts that the leaderboard and comparisons use; `images` draws single charts.
+report in JSON. `html` also has the document and the parts that the leaderboard and comparisons use;
+`images` draws single charts. `files_of_tables` returns a page as a workbook, or as files of CSV.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Literal, get_args
 from ccl_bench.base.errors import InputError, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ccl_bench.report.page_model import Page
     from ccl_bench.result.report_data import ReportData
 
 PageForm = Literal["html", "markdown", "text"]
 Form = Literal["html", "markdown", "json", "text"]
+TableForm = Literal["xlsx", "csv"]
+"""Forms of a page that a spreadsheet opens: one workbook, or a folder with one file a table."""
+ReportForm = Literal["html", "markdown", "json", "text", "xlsx", "csv"]
 ImageForm = Literal["svg", "png"]
 
 SUFFIXES: dict[str, Form] = {
@@ -30,13 +35,19 @@ SUFFIXES: dict[str, Form] = {
 }
 
 
-def form_of(file: str) -> Form:
-    """Return the form for a file's suffix, or raise UsageError if the suffix is unknown."""
+def report_form_of(file: str) -> ReportForm:
+    """Return the form of a report for a file's suffix, or raise UsageError if the suffix is unknown."""
+    return "xlsx" if PurePath(file).suffix.lower() == ".xlsx" else form_of(file, ReportForm, (".xlsx",))
+
+
+def form_of(file: str, forms: object = Form, suffixes: tuple[str, ...] = ()) -> Form:
+    """Return the form for a file's suffix, or raise UsageError with all forms if the suffix is unknown."""
     suffix = PurePath(file).suffix.lower()
     if suffix not in SUFFIXES:
+        ends = ", ".join((*SUFFIXES, *suffixes))
         raise UsageError(
             f"the name {file} does not state the form of the report",
-            fix=f"end it in {', '.join(SUFFIXES)}; or give --format {', '.join(get_args(Form))}",
+            fix=f"end it in {ends}; or give --format {', '.join(get_args(forms))}",
         )
     return SUFFIXES[suffix]
 
@@ -65,6 +76,21 @@ def render_page(page: Page, form: PageForm) -> str:
     from ccl_bench.report.render.html import run_page
 
     return run_page(page)
+
+
+def files_of_tables(page: Page, form: TableForm, target: Path) -> dict[Path, bytes]:
+    """Return the files of a page for a spreadsheet, with their content.
+
+    `target` is the workbook, or the folder of the files of CSV, of which each is one table with its heads.
+    """
+    if form == "xlsx":
+        from ccl_bench.report.render.workbook import workbook
+
+        return {target: workbook(page)}
+    from ccl_bench.base.text import csv_lines
+    from ccl_bench.report.render.flat import csv_files
+
+    return {target / name: "".join(csv_lines(rows)).encode() for name, rows in csv_files(page)}
 
 
 def render_json(text: bytes, form: Form) -> str:
