@@ -188,11 +188,11 @@ def nested(ranges: pl.DataFrame) -> pl.DataFrame:
         ]
     ).sort("thread", "at", "change", "row")
     depths = bounds.with_columns(depth=pl.col("change").cum_sum().over("thread")).filter(pl.col("change") > 0)
-    deep = rows.join(depths.select("row", "depth"), on="row", maintain_order="left")
+    deep = rows.select("row", "thread", "start_ns").hstack(depths.sort("row").select("depth"))
     outer = deep.select("thread", "start_ns", depth=pl.col("depth") + 1, parent="row").sort("start_ns")
     inner = deep.sort("start_ns", maintain_order=True)
     with_parents = inner.join_asof(outer, on="start_ns", by=["thread", "depth"], check_sortedness=False)
-    return with_parents.sort("row").drop("depth")
+    return rows.hstack(with_parents.sort("row").select("parent"))
 
 
 def innermost_at(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
