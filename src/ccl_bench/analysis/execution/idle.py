@@ -186,7 +186,9 @@ def _named_pauses(
     )
 
 
-def _with_parents(around: pl.DataFrame, wanted: pl.Series) -> dict[int, tuple[int, int, str, int, int | None]]:
+def _with_parents(
+    around: pl.DataFrame, wanted: pl.Series
+) -> dict[int, tuple[int, int, str, int, int | None]]:
     """Return some of `nested` ranges and all around them: start, end, kind, place and parent, by row."""
     needed, new = pl.Series(dtype=pl.Int64), wanted.drop_nulls().unique()
     while not new.is_empty():
