@@ -207,8 +207,8 @@ def innermost_at(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Seri
     parent = ranges["parent"].fill_null(_NONE).to_numpy()
     innermost = np.full(points.height, _NONE)
     rows_of = _by_thread(ranges)
-    asked = points.select("thread", moment=pl.col(at)).with_row_index("point").drop_nulls()
-    for (thread,), part in asked.partition_by("thread", as_dict=True).items():
+    valid_points = points.select("thread", moment=pl.col(at)).with_row_index("point").drop_nulls()
+    for (thread,), part in valid_points.partition_by("thread", as_dict=True).items():
         first, until = rows_of.get(thread, (0, 0))
         if first == until:
             continue
