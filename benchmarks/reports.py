@@ -53,7 +53,10 @@ def _later(begin: float, factor: float) -> Callable[[re.Match[bytes]], bytes]:
 
 
 def measured(ranks: Path, export: Path, rounds: int) -> dict[str, Timed]:
-    """Return the cost of a report and a diagnosis with tables kept, and of a report of an export without."""
+    """Return the cost of a report and a diagnosis with tables kept, and of a report of an export without.
+
+    The export is read in one process: the time of workers would not count.
+    """
     costs = {name: commands.Timed(name) for name in (KEPT_REPORT, KEPT_DIAGNOSIS, EXPORT)}
     program = str(commands.PROGRAMS / "ccl-bench")
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +70,9 @@ def measured(ranks: Path, export: Path, rounds: int) -> dict[str, Timed]:
                 commands.measure(costs[name], words, kept)
         for number in range(rounds):
             commands.measure(
-                costs[EXPORT], [program, "report", str(export), *page], Path(folder, str(number))
+                costs[EXPORT],
+                [program, "report", str(export), "--jobs", "1", *page],
+                Path(folder, str(number)),
             )
     return costs
 

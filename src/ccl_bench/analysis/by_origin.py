@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ccl_bench.analysis.derived import DERIVED, derived
 from ccl_bench.analysis.device.markers import on_cpu
@@ -10,6 +13,9 @@ from ccl_bench.analysis.flops import costs, innermost
 from ccl_bench.analysis.intervals import assign_step, window_at
 from ccl_bench.analysis.names import matching
 from ccl_bench.base.lazy_imports import pl
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _HOST = ("start_ns", "end_ns")
 
@@ -181,34 +187,59 @@ def nested(ranges: pl.DataFrame) -> pl.DataFrame:
     long = ranges.filter(pl.col("end_ns") > pl.col("start_ns"))
     ordered = long.sort("thread", "start_ns", "end_ns", descending=[False, False, True], maintain_order=True)
     rows = ordered.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
-    bounds = pl.concat(
-        [
-            rows.select("thread", "row", at="start_ns", change=pl.lit(1, dtype=pl.Int64)),
-            rows.select("thread", "row", at="end_ns", change=pl.lit(-1, dtype=pl.Int64)),
-        ]
-    ).sort("thread", "at", "change", "row")
-    depths = bounds.with_columns(depth=pl.col("change").cum_sum().over("thread")).filter(pl.col("change") > 0)
-    deep = rows.join(depths.select("row", "depth"), on="row", maintain_order="left")
-    outer = deep.select("thread", "start_ns", depth=pl.col("depth") + 1, parent="row").sort("start_ns")
-    inner = deep.sort("start_ns", maintain_order=True)
-    with_parents = inner.join_asof(outer, on="start_ns", by=["thread", "depth"], check_sortedness=False)
-    return with_parents.sort("row").drop("depth")
+    start_ns, end_ns = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    parent = np.full(rows.height, _NONE)
+    for first, until in _by_thread(rows).values():
+        # A range is as deep as ranges have begun and not ended: its parent is the last one that is less deep.
+        place, size = np.arange(until - first), until - first
+        ended = np.searchsorted(np.sort(end_ns[first:until]), start_ns[first:until], side="right")
+        depth = place + 1 - ended
+        at_depth = np.sort(depth * size + place)
+        before = np.searchsorted(at_depth, (depth - 1) * size + place) - 1
+        last = np.append(at_depth, _NONE)[before]
+        parent[first:until] = np.where(last // size == depth - 1, first + last % size, _NONE)
+    return rows.with_columns(_rows_or_null("parent", parent))
 
 
 def innermost_at(points: pl.DataFrame, ranges: pl.DataFrame, at: str) -> pl.Series:
     """Return the row of the innermost of `nested` ranges around the time `at` of each point on its thread."""
-    # From the end of a range on, the innermost one is its parent. At one moment ends come before starts, and
-    # inner ends before outer ones: the last bound up to a point is that of the innermost range around it.
-    begins = ranges.select("thread", "row", moment="start_ns", begins=pl.lit(value=True), order="row")
-    ends = ranges.select(
-        "thread", row="parent", moment="end_ns", begins=pl.lit(value=False), order=-pl.col("row")
-    )
-    bounds = pl.concat([begins, ends]).sort("moment", "begins", "order").drop("begins", "order")
-    lookups = (
-        points.select("thread", moment=pl.col(at)).with_row_index("point").sort("moment", nulls_last=True)
-    )
-    placed = lookups.join_asof(bounds, on="moment", by="thread", strategy="backward", check_sortedness=False)
-    return placed.sort("point")["row"]
+    start_ns, end_ns = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
+    parent = ranges["parent"].fill_null(_NONE).to_numpy()
+    innermost = np.full(points.height, _NONE)
+    rows_of = _by_thread(ranges)
+    valid_points = points.select("thread", moment=pl.col(at)).with_row_index("point").drop_nulls()
+    for (thread,), part in valid_points.partition_by("thread", as_dict=True).items():
+        first, until = rows_of.get(thread, (0, 0))
+        if first == until:
+            continue
+        # From the end of a range on, the innermost one is its parent. At one moment ends come before starts,
+        # and inner ends before outer ones.
+        by_end = until - 1 - np.argsort(end_ns[first:until][::-1], kind="stable")
+        moments = part["moment"].to_numpy()
+        begun = np.searchsorted(start_ns[first:until], moments, side="right") - 1
+        ended = np.searchsorted(end_ns[by_end], moments, side="right") - 1
+        is_in = (begun >= 0) & ((ended < 0) | (start_ns[first + begun] >= end_ns[by_end[ended]]))
+        innermost[part["point"].to_numpy()] = np.where(
+            is_in, first + begun, np.where(ended < 0, _NONE, parent[by_end[ended]])
+        )
+    return _rows_or_null("row", innermost)
+
+
+_NONE = -1
+
+
+def _by_thread(rows: pl.DataFrame) -> dict[int, tuple[int, int]]:
+    """Return the first row of each known thread and the one after its last; rows are in order of threads."""
+    threads = rows["thread"]
+    opens = np.flatnonzero(np.diff(threads.rle_id().to_numpy().astype(np.int64), prepend=-1))
+    ends = np.append(opens, len(threads))[1:]
+    runs = zip(threads[opens].to_list(), opens.tolist(), ends.tolist(), strict=True)
+    return {thread: (first, until) for thread, first, until in runs if thread is not None}
+
+
+def _rows_or_null(name: str, rows: NDArray[np.int64]) -> pl.Series:
+    numbers = pl.Series(name, rows, dtype=pl.Int64)
+    return numbers.set(numbers == _NONE, None)
 
 
 def own_lengths(ranges: pl.DataFrame) -> pl.Series:

@@ -87,7 +87,7 @@ def _covered_until(intervals: pl.DataFrame) -> Callable[[Numbers], Numbers]:
 
     def covered(moments: Numbers) -> Numbers:
         begun = np.searchsorted(starts, moments, side="right")
-        still: Numbers = last_end[begun] - moments
-        return length_upto[begun] - still.clip(min=0)
+        upto: Numbers = length_upto[begun] - (last_end[begun] - moments).clip(min=0)
+        return upto
 
     return covered

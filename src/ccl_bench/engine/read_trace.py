@@ -413,7 +413,7 @@ class ConcatenatedTables:
             # A column of text reserves 8 kB for each trace, which its rows hold until they are copied.
             texts = pl.col(pl.String).cast(pl.Categorical).cast(pl.String)
             self._blocks[number] = {
-                name: t.rechunk().with_columns(texts) if t.height < MANY_ROWS * len(loose) else t
+                name: t.rechunk().with_columns(texts if t.height < MANY_ROWS * len(loose) else ())
                 for name, t in together.items()
             }
 

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ccl_bench.whatif.native import native_replay
+from ccl_bench.whatif.native import NativeReplay, replay_library
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from ccl_bench.whatif.native import NativeReplay
 
     Numbers = NDArray[np.int64]
     Times = NDArray[np.float64]
@@ -165,7 +163,11 @@ class EventGraph:
 
     @cached_property
     def _native(self) -> NativeReplay | None:
-        return native_replay(self)
+        library = replay_library()
+        if library is None:
+            return None
+        edges = {"source": self.source, "target": self.target, "edge_value": self.edge_value}
+        return NativeReplay(library, chain=self.chain, value=self.value, **edges)
 
     @property
     def is_native(self) -> bool:

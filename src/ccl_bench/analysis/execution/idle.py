@@ -149,21 +149,23 @@ def _named_pauses(
     The shortest range that covers more than half of the pause names it, unless one around that is a known
     stall. Such a range holds the middle.
     """
-    columns = ("start_ns", "end_ns", pl.col("name").cast(pl.String), "thread")
     is_launcher = pl.col("thread").is_in(threads.implode())
     ranges = on_cpu(annotations).join(steps, on=["start_ns", "end_ns"], how="anti")
-    sources = [
-        source.filter(is_launcher).select(*columns, kind=pl.lit(kind))
-        for source, kind in ((ranges, RANGE), (cpu_ops, OPERATOR))
+    sources = {RANGE: ranges.filter(is_launcher), OPERATOR: cpu_ops.filter(is_launcher)}
+    # Names are looked up of the few ranges around pauses: moving those of all takes most of the time.
+    spans = [
+        source.select("start_ns", "end_ns", "thread", kind=pl.lit(kind), place=pl.int_range(pl.len()))
+        for kind, source in sources.items()
     ]
-    around = nested(pl.concat(sources))
+    around = nested(pl.concat(spans))
+    name_of = {kind: source["name"] for kind, source in sources.items()}
     middle = (pl.col("start_ns") + pl.col("end_ns")) // 2
     points = pauses.select("start_ns", "end_ns", at=middle).join(
         pl.DataFrame({"thread": threads}), how="cross"
     )
     inside = points.with_columns(row=innermost_at(points, around, "at"))
     by_pause = inside.group_by("start_ns", "end_ns", maintain_order=True).agg("row")
-    rows = around.select("start_ns", "end_ns", "name", "kind", "parent").rows()
+    rows = _with_parents(around, inside["row"])
     causes: list[str] = []
     names: list[str | None] = []
     for start, end, innermost in by_pause.iter_rows():
@@ -171,16 +173,30 @@ def _named_pauses(
         stalls: list[tuple[str, str]] = []
         for row in innermost:
             while row is not None:
-                range_start, range_end, name, kind, row = rows[row]
+                range_start, range_end, kind, place, row = rows[row]
+                name = name_of[kind][place]
                 if 2 * (min(end, range_end) - max(start, range_start)) > end - start:
                     covering.append((range_end - range_start, kind, name))
                     stalls += [(stall, name)] if (stall := stall_of_range(name)) else []
-        _, kind, name = min(covering, default=(0, UNNAMED, None))
-        causes.append(stalls[0][0] if stalls else kind)
-        names.append(stalls[0][1] if stalls else name)
+        _, cause, pause_name = min(covering, default=(0, UNNAMED, None))
+        causes.append(stalls[0][0] if stalls else cause)
+        names.append(stalls[0][1] if stalls else pause_name)
     return pauses.with_columns(
         cause=pl.Series(causes, dtype=pl.String), name=pl.Series(names, dtype=pl.String)
     )
+
+
+def _with_parents(
+    around: pl.DataFrame, wanted: pl.Series
+) -> dict[int, tuple[int, int, str, int, int | None]]:
+    """Return some of `nested` ranges and all around them: start, end, kind, place and parent, by row."""
+    needed, new = pl.Series(dtype=pl.Int64), wanted.drop_nulls().unique()
+    while not new.is_empty():
+        needed = pl.concat([needed, new])
+        parents = around["parent"][new].drop_nulls().unique()
+        new = parents.filter(~parents.is_in(needed.implode()))
+    columns = ("start_ns", "end_ns", "kind", "place", "parent")
+    return dict(zip(needed, around[needed].select(columns).iter_rows(), strict=True))
 
 
 @derived(

@@ -13,7 +13,10 @@ import numpy as np
 from ccl_bench.trace.native.library import load_library
 
 if TYPE_CHECKING:
-    from ccl_bench.whatif.event_graph import EventGraph, Numbers, Times
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.int64]
+    Times = NDArray[np.float64]
 
 _FUNCTIONS: dict[str, tuple[object, ...]] = {
     "replay_order": (ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 5),
@@ -22,20 +25,30 @@ _FUNCTIONS: dict[str, tuple[object, ...]] = {
 
 
 class NativeReplay:
-    """The events of a graph in the order of their replay."""
+    """The events of a graph in the order of their replay; its arguments are the fields of `EventGraph`."""
 
-    def __init__(self, library: ctypes.CDLL, graph: EventGraph) -> None:
-        self._library, self._size = library, graph.size
-        continues = np.append(False, graph.chain[1:] == graph.chain[:-1])[: graph.size]
-        into, begins = _by_event(graph.target, graph.size)
-        out_of, leaves = _by_event(graph.source, graph.size)
-        order = np.empty(graph.size, dtype=np.int64)
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        *,
+        chain: Numbers,
+        value: Numbers,
+        source: Numbers,
+        target: Numbers,
+        edge_value: Numbers,
+    ) -> None:
+        self._library, self._size = library, len(chain)
+        continues = np.append(False, chain[1:] == chain[:-1])[: self._size]
+        into, begins = _by_event(target, self._size)
+        out_of, leaves = _by_event(source, self._size)
+        order = np.empty(self._size, dtype=np.int64)
         missing = np.diff(begins) + continues
-        arrays = (continues, leaves, _numbers(graph.target[out_of]), missing, order)
+        # The arrays live on in this name while C reads them.
+        arrays = (continues, leaves, _numbers(target[out_of]), missing, order)
         self.is_whole = self._size == library.replay_order(self._size, *map(_address, arrays))
         """Whether every event has its place; otherwise events wait for each other in a cycle."""
-        edges = (begins, _numbers(graph.source[into]), _numbers(graph.edge_value[into]))
-        self._arrays = (order, continues, _numbers(graph.value), *edges)
+        edges = (begins, _numbers(source[into]), _numbers(edge_value[into]))
+        self._arrays = (order, continues, _numbers(value), *edges)
 
     def replay(self, moments: Times, values: Times) -> None:
         """Set the times of the events in each column, `[column, event]`, for `values` of `[column, value]`.
@@ -47,10 +60,9 @@ class NativeReplay:
             self._library.replay_times(self._size, *arrays, _address(by_value), _address(times))
 
 
-def native_replay(graph: EventGraph) -> NativeReplay | None:
-    """Return the replay of a graph in C; None if the library is absent or switched off."""
-    library = load_library(_FUNCTIONS)
-    return NativeReplay(library, graph) if library else None
+def replay_library() -> ctypes.CDLL | None:
+    """Return the library with the replay in C; None if it is absent or switched off."""
+    return load_library(_FUNCTIONS)
 
 
 def _by_event(events: Numbers, size: int) -> tuple[Numbers, Numbers]:
