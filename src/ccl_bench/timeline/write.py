@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any, TextIO
+from urllib.parse import quote
 
 from ccl_bench import __version__, storage
 from ccl_bench.analysis.communication.calls import WAITING
@@ -33,6 +34,20 @@ MOST_SLICES = 500_000
 """Default number of slices of a file: about 75 MB of JSON, which Perfetto and chrome://tracing can open."""
 
 FEWEST_SLICES = 1_000
+
+ALL_RANKS = "all ranks"
+"""Name of the process of all ranks together; its tracks are called `/all ranks/TITLE`.
+
+Perfetto names a track by its thread, and the group around it by what follows the last slash.
+"""
+
+PERFETTO = "https://ui.perfetto.dev/#!/?startupCommands=" + quote(
+    json.dumps([{"id": "dev.perfetto.PinTracksByRegex", "args": [f"^/{ALL_RANKS}/"]}], separators=(",", ":"))
+)
+"""Address of Perfetto, which puts the tracks of all ranks together on top of any file that is opened there.
+
+Perfetto sorts processes by their number of slices, and this one has the fewest.
+"""
 
 _WHOLE = 1
 """Process that all ranks share; viewers treat process 0 as idle."""
@@ -98,7 +113,7 @@ def write_timeline(
             stream.write('{"displayTimeUnit":"ns","traceEvents":[\n')
             together = with_threads(assign_lanes(_from_zero(common, whole)))
             counter = counter_lines(_WHOLE, _from_zero(common, common.waiting)) if has_extras else ()
-            lines = lines_of(_WHOLE, "all ranks", common.clocks.statement, together)
+            lines = lines_of(_WHOLE, ALL_RANKS, common.clocks.statement, together)
             stream.write("\n,".join((*lines, *counter)))
             for rank in load_ranks(run, common, most, jobs=jobs, use_cache=use_cache, progress=progress):
                 process = _FIRST_RANK + rank.place
@@ -204,7 +219,8 @@ def lines_of(process: int, name: str, label: str, slices: pl.DataFrame) -> Itera
         title = TRACKS[track].title
         number = "" if stream is None or not TRACKS[track].is_activity else f", stream {stream}"
         lane_suffix = f" ({lane + 1})" if lane else ""
-        yield metadata(process, "thread_name", thread, name=f"{title}{number}{lane_suffix}")
+        whole = f"/{name}/" if process == _WHOLE else ""
+        yield metadata(process, "thread_name", thread, name=f"{whole}{title}{number}{lane_suffix}")
         yield metadata(process, "thread_sort_index", thread, sort_index=thread)
     yield from slice_lines(process, slices)
 

@@ -43,15 +43,16 @@ def timeline(
     force: options.Force = False,
 ) -> int:
     """Write the timeline of a run."""
+    from ccl_bench.timeline import PERFETTO, queries
+
     target = options.file_to_write(output, force=force)
     sql_file = None if sql is None else options.file_to_write(sql, force=force)
     with reading.open(run, card=workload_card) as measured:
         written = measured.timeline(target, most_slices=max_slices)
     counts = f"{counted(written.ranks, 'trace')}, {counted(written.slices, 'slice')}, {size(written.bytes)}"
-    options.show_written(written.path, f"{counts}: open it at https://ui.perfetto.dev")
+    options.show_written(written.path, f"{counts}: open it at {PERFETTO}")
     if sql_file is not None:
         from ccl_bench.storage.files import replace_text
-        from ccl_bench.timeline import queries
 
         replace_text(sql_file, queries())
         options.show_written(sql_file, "queries: paste one into the page Query (SQL) of Perfetto")
