@@ -28,8 +28,8 @@ Status = Literal["ok", "not_applicable", "not_measurable", "failed"]
 EXIT_STATUS: dict[Status, int] = {"ok": 0, "not_applicable": 3, "not_measurable": 3, "failed": 1}
 
 
-PAGES: dict[type, Callable[[Any], str]] = {}
-"""Type of answer → function that renders it for notebooks; a higher package registers it."""
+PAGES: dict[str, Callable[[Any], str]] = {}
+"""Name of the class of an answer → function that renders it for notebooks; a higher package registers it."""
 
 
 class Displayed:
@@ -38,7 +38,7 @@ class Displayed:
     __slots__ = ()
 
     def _repr_html_(self) -> str | None:
-        page = PAGES.get(type(self))
+        page = PAGES.get(type(self).__name__)
         return page(self) if page else None
 
 

@@ -6,12 +6,11 @@ scatter on every machine: no two ranks have the same starts and durations, howev
 
 from __future__ import annotations
 
+from array import array
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_imports import pl
+from ccl_bench.base.lazy_imports import np, pl
 from ccl_bench.run.trace_tables import Sketch
 
 if TYPE_CHECKING:
@@ -44,29 +43,30 @@ LEAST_SHARE = 0.5
 """Share of the pairs of the smaller trace that the larger one has too: a copy may lack events."""
 
 
-_FACTORS = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9], dtype=np.uint64)
-"""Odd numbers of 64 bits, as multiplicative hashes use them: for starts and for durations."""
+_OF_STARTS, _OF_DURATIONS = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9
+"""Odd numbers of 64 bits, as multiplicative hashes use them."""
 
 
 def sketch(rows: pl.DataFrame) -> Sketch:
     """Return the sample of a table with `start_ns` and `end_ns`."""
-    start, end = (rows[name].to_numpy().astype(np.uint64) for name in ("start_ns", "end_ns"))
-    if not start.size:
+    if rows.is_empty():
         return Sketch(0, b"", b"")
-    durations = end - start
-    hashes = start * _FACTORS[0] + durations * _FACTORS[1]
-    from_first = hashes - start.min(keepdims=True) * _FACTORS[0]
-    return Sketch(start.size, _sample(hashes, durations), _sample(from_first, durations))
+    start, end = (pl.col(name).cast(pl.UInt64, wrap_numerical=True) for name in ("start_ns", "end_ns"))
+    # Arithmetic of whole numbers wraps around, as a hash is meant to.
+    hashed_start = start * pl.lit(_OF_STARTS, pl.UInt64)
+    hashes = hashed_start + (end - start) * pl.lit(_OF_DURATIONS, pl.UInt64)
+    from_first = hashes - start.min() * pl.lit(_OF_STARTS, pl.UInt64)
+    hashed = rows.select(duration=end - start, by_clock=hashes, by_first=from_first)
+    return Sketch(rows.height, _sample(hashed, "by_clock"), _sample(hashed, "by_first"))
 
 
-def _sample(hashes: NDArray[np.uint64], durations: NDArray[np.uint64]) -> bytes:
+def _sample(hashed: pl.DataFrame, kind: str) -> bytes:
     """Return the smallest hashes; none if the rows have too few different durations."""
-    if hashes.size > _CANDIDATES:
-        is_small = hashes < np.uint64(_CANDIDATES * (_LARGEST // hashes.size))
-        hashes, durations = hashes[is_small], durations[is_small]
-    if np.unique(durations).size < LEAST_DURATIONS:
+    if hashed.height > _CANDIDATES:
+        hashed = hashed.filter(pl.col(kind) < _CANDIDATES * (_LARGEST // hashed.height))
+    if hashed["duration"].n_unique() < LEAST_DURATIONS:
         return b""
-    return np.unique(hashes)[:SAMPLED].tobytes()
+    return array("Q", hashed[kind].unique().sort().head(SAMPLED)).tobytes()
 
 
 def find_copies(traces: Sequence[TraceTables]) -> dict[int, int]:
@@ -76,6 +76,8 @@ def find_copies(traces: Sequence[TraceTables]) -> dict[int, int]:
     different formats, are no copies of each other.
     """
     sketches = {position: trace.sketch for position, trace in enumerate(traces) if trace.sketch}
+    if len(sketches) < 2:
+        return {}
 
     def precedence(position: int) -> tuple[int, bool, str]:
         trace = traces[position].trace
