@@ -7,16 +7,15 @@ scatter on every machine: no two ranks have the same starts and durations, howev
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from ccl_bench.base.findings import Finding
-from ccl_bench.base.lazy_imports import np, pl
+from ccl_bench.base.lazy_imports import pl
 from ccl_bench.run.trace_tables import Sketch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
     from ccl_bench.run.trace_tables import TraceTables
 
@@ -86,9 +85,7 @@ def find_copies(traces: Sequence[TraceTables]) -> dict[int, int]:
     read = sorted(sketches, key=precedence)
     copies: dict[int, int] = {}
     for kind in ("by_clock", "by_first"):
-        samples = {
-            position: np.frombuffer(getattr(sketches[position], kind), dtype=np.uint64) for position in read
-        }
+        samples = {position: array("Q", getattr(sketches[position], kind)) for position in read}
         for original, copy in _with_common(samples):
             one, other = traces[original].trace, traces[copy].trace
             is_other_file = one.form.name == other.form.name and one.path != other.path
@@ -97,37 +94,27 @@ def find_copies(traces: Sequence[TraceTables]) -> dict[int, int]:
     return copies
 
 
-def _with_common(samples: dict[int, NDArray[np.uint64]]) -> list[tuple[int, int]]:
+def _with_common(samples: dict[int, array[int]]) -> list[tuple[int, int]]:
     """Return pairs of traces with many hashes in common: each trace with the first that has them."""
-    if sum(each.size > 0 for each in samples.values()) < 2:
-        return []
-    rows = pl.DataFrame(
-        {
-            "position": np.repeat(
-                np.array([*samples], dtype=np.int64), [len(each) for each in samples.values()]
-            ),
-            "hash": np.concatenate([*samples.values(), np.array([], dtype=np.uint64)]),
-        }
+    first: dict[int, int] = {}
+    shared = Counter(
+        (original, position)
+        for position, hashes in samples.items()
+        for each in hashes
+        if (original := first.setdefault(each, position)) != position
     )
-    shared = rows.with_columns(original=pl.col("position").first().over("hash"))
-    pairs = (
-        shared.filter(pl.col("original") != pl.col("position"))
-        .group_by("original", "position", maintain_order=True)
-        .len()
-        .filter(pl.col("len") >= LEAST_COMMON)
-    )
-    return [(original, position) for original, position, _ in pairs.iter_rows()]
+    return [pair for pair, count in shared.items() if count >= LEAST_COMMON]
 
 
-def _is_copy(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> bool:
+def _is_copy(one: array[int], other: array[int]) -> bool:
     """Whether the smaller of two traces has most of its rows in common with the other.
 
     Up to the smaller of the largest hashes both samples hold every hash of their traces.
     """
     until = min(one[-1], other[-1])
-    one, other = one[one <= until], other[other <= until]
-    common = np.intersect1d(one, other, assume_unique=True).size
-    return common >= LEAST_COMMON and common >= LEAST_SHARE * min(one.size, other.size)
+    both = [{each for each in hashes if each <= until} for hashes in (one, other)]
+    common = len(both[0] & both[1])
+    return common >= LEAST_COMMON and common >= LEAST_SHARE * min(map(len, both))
 
 
 def copy_findings(copy: TraceTables, original: TraceTables) -> list[Finding]:
