@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
     from inputs import Input
 
-_PROGRAMS = Path(sys.executable).parent
+PROGRAMS = Path(sys.executable).parent
 _LOOK_S = 0.01
 _CACHE = "CCL_BENCH_CACHE"
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 
 @dataclass(slots=True)
@@ -53,6 +54,7 @@ class Timed:
 def measure(timed: Timed, command: Sequence[str], cache: Path | None = None) -> None:
     """Run a command once and add its cost; RuntimeError with its message if it fails."""
     environment = os.environ | ({_CACHE: str(cache)} if cache else {})
+    environment.pop(_NO_BYTECODE, None)  # installed programs have their byte code
     before, began = _children_s(), time.perf_counter()
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
@@ -86,7 +88,7 @@ def _watch(process: int, timed: Timed) -> None:
 
 
 def _metric(name: str, place: Path) -> list[str]:
-    return [str(_PROGRAMS / "ccl-metrics"), "--trace", str(place), "--metric", name]
+    return [str(PROGRAMS / "ccl-metrics"), "--trace", str(place), "--metric", name]
 
 
 NOTHING, FIRST, AGAIN, SECOND = "python -c pass", "first metric of a run", "the same again", "second metric"
@@ -100,7 +102,7 @@ def whole(file: Path, rounds: int) -> dict[str, Timed]:
         for number in range(rounds):
             cache = Path(folder, str(number))
             measure(costs[NOTHING], [sys.executable, "-c", "pass"])
-            measure(costs[HELP], [str(_PROGRAMS / "ccl-bench"), "--help"])
+            measure(costs[HELP], [str(PROGRAMS / "ccl-bench"), "--help"])
             measure(costs[FIRST], _metric("coll_call_num", file), cache)
             measure(costs[AGAIN], _metric("coll_call_num", file), cache)
             measure(costs[SECOND], _metric("comm_comp_overlap", file), cache)
@@ -113,9 +115,9 @@ COLD, WARM, REPORT = "--all, nothing kept", "--all, again", "report, HTML"
 def every_metric(run: Path, rounds: int) -> dict[str, Timed]:
     """Return the cost of every metric of a run with an empty cache, of the same again, and of its report."""
     costs = {name: Timed(name) for name in (COLD, WARM, REPORT)}
-    every = [str(_PROGRAMS / "ccl-metrics"), str(run), "--all", "--jobs", "1", "--format", "json"]
+    every = [str(PROGRAMS / "ccl-metrics"), str(run), "--all", "--jobs", "1", "--format", "json"]
     with tempfile.TemporaryDirectory() as folder:
-        report = [str(_PROGRAMS / "ccl-bench"), "report", str(run), "--jobs", "1", "--force"]
+        report = [str(PROGRAMS / "ccl-bench"), "report", str(run), "--jobs", "1", "--force"]
         report += ["--output", str(Path(folder, "report.html"))]
         for number in range(rounds):
             cache = Path(folder, str(number))
@@ -132,7 +134,7 @@ def inspections(runs: Sequence[Path]) -> dict[str, Timed]:
     for run in runs:
         costs[run.name] = Timed(run.name)
         measure(
-            costs[run.name], [str(_PROGRAMS / "ccl-bench"), "inspect", str(run), "--jobs", "1", "--no-cache"]
+            costs[run.name], [str(PROGRAMS / "ccl-bench"), "inspect", str(run), "--jobs", "1", "--no-cache"]
         )
     return costs
 
@@ -142,7 +144,7 @@ def by_size(files: Sequence[Input], options: Sequence[str]) -> dict[str, Timed]:
     costs = {}
     for one in files:
         timed = costs[one.name] = Timed(one.name)
-        command = [str(_PROGRAMS / "ccl-metrics"), "--trace", str(one.files[0]), "--no-cache", *options]
+        command = [str(PROGRAMS / "ccl-metrics"), "--trace", str(one.files[0]), "--no-cache", *options]
         measure(timed, command)
     return costs
 
