@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PROGRAMS = Path(sys.executable).parent
 _LOOK_S = 0.01
 _CACHE = "CCL_BENCH_CACHE"
+_NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
 
 
 @dataclass(slots=True)
@@ -53,6 +54,7 @@ class Timed:
 def measure(timed: Timed, command: Sequence[str], cache: Path | None = None) -> None:
     """Run a command once and add its cost; RuntimeError with its message if it fails."""
     environment = os.environ | ({_CACHE: str(cache)} if cache else {})
+    environment.pop(_NO_BYTECODE, None)  # installed programs have their byte code
     before, began = _children_s(), time.perf_counter()
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment

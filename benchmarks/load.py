@@ -19,6 +19,7 @@ import other_formats
 import peers
 import reports
 import targets
+import whole_traces
 from measuring import Contestant, Figures, interleaved
 from printing import MEGA, OURS, table
 
@@ -66,6 +67,8 @@ class Bench:
     """Kind of commands -> command -> what was measured."""
     by_ranks: dict[int, dict[str, commands.Timed]] = field(default_factory=dict)
     """Number of ranks -> command -> what was measured."""
+    by_trace: dict[str, dict[str, commands.Timed]] = field(default_factory=dict)
+    """Real trace -> program -> what was measured."""
     others: list[Input] = field(default_factory=list)
     """Files of other formats than Kineto's that were measured."""
     reports: dict[str, commands.Timed] = field(default_factory=dict)
@@ -113,6 +116,12 @@ class Bench:
         title = f"whole processes; the run is {file.name}, {file.size / MEGA:.0f} MB of JSON"
         self._print(commands.timed_table(title, costs))
 
+    def whole_traces(self, files: dict[str, Path]) -> None:
+        """Measure whole programs on real traces, cold, and print it."""
+        for name, file in files.items():
+            costs = self.by_trace[name] = whole_traces.compared(file, self.peer, self.options.rounds)
+            self._print(whole_traces.table(file, name, costs))
+
     def sizes(self, files: Sequence[Input]) -> None:
         """Measure files of several sizes, and print it."""
         for kind, options in _KINDS.items():
@@ -135,6 +144,7 @@ class Bench:
         """Yield the targets with the measured values."""
         one_metric = self.timed["one metric"]
         yield from targets.of_commands(self.timed[_COMMANDS])
+        yield from targets.of_whole_traces(self.by_trace)
         yield from targets.of_ranks(self.by_ranks)
         yield from targets.of_loading(self.figures, kineto)
         if digest := self.figures.get(_LARGE, {}).get("SHA-256"):
@@ -235,6 +245,7 @@ def _measure(bench: Bench, files: InputFiles) -> list[Input]:
     bench.cores(files.ranks, files.ranks.files[:2])
     bench.cores(inputs.sized("one file", files.one.files), files.ranks.files[:2], "file, ")
     bench.whole(files.one)
+    bench.whole_traces(whole_traces.traces(corpus, bench.options.work / "bench" / "real"))
     bench.ranks(files.small_ranks)
     bench.pipes(sorted((corpus / "kineto").iterdir()))
     bench.sizes(files.by_size)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import commands
+import whole_traces
 from printing import MEGA, OURS
 
 if TYPE_CHECKING:
@@ -126,6 +127,23 @@ def of_commands(whole: Mapping[str, Timed]) -> Iterator[Target]:
     yield Target(
         "the same metric again, 59 MB", "<= 0.6 s", f"{cpu:.2f} s", cpu <= 0.6, f"{wall:.2f} s", beside
     )
+
+
+def of_whole_traces(compared: Mapping[str, Mapping[str, Timed]]) -> Iterator[Target]:
+    """Yield the CPU time of another program over ours, for one cold trace: the worst one."""
+    for over, under, aim in (
+        (whole_traces.HTA, whole_traces.METRICS, 8.0),
+        (whole_traces.TRACELENS, whole_traces.REPORT, 5.0),
+    ):
+        both = {
+            name: (each[over], each[under]) for name, each in compared.items() if {over, under} <= {*each}
+        }
+        if both:
+            worst = min(both, key=lambda name: both[name][0].cpu_s / both[name][1].cpu_s)
+            theirs, ours = both[worst]
+            beside = f"{worst}: CPU time {theirs.cpu_s:.2f} s and {ours.cpu_s:.2f} s"
+            ratios = theirs.cpu_s / ours.cpu_s, theirs.wall_s / ours.wall_s
+            yield _at_least(f"{over}, over {under}, one cold trace", aim, *ratios, beside)
 
 
 def of_ranks(costs: Mapping[int, Mapping[str, Timed]]) -> Iterator[Target]:

@@ -8,15 +8,12 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ccl_bench.result import PAGES, TEXTS, Result
-from ccl_bench.result.diagnosis import Diagnosed, Verdict
-from ccl_bench.result.inspection import Inspection
-from ccl_bench.result.prediction import Prediction
-from ccl_bench.result.what_if import CriticalPath, WhatIf
+from ccl_bench.result import PAGES, TEXTS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from ccl_bench.result.diagnosis import Verdict
     from ccl_bench.run import Run
 
 _COLUMNS = 120
@@ -67,15 +64,15 @@ def run_html(run: Run, place: str, verdict: Verdict | None) -> str:
 
 
 _PAGE_OF = {
-    Result: ("ccl_bench.report.results", "result_page"),
-    Inspection: ("ccl_bench.report.inspection", "inspection_page"),
-    Diagnosed: ("ccl_bench.report.diagnosis", "diagnose_page"),
-    Verdict: ("ccl_bench.report.verdict", "verdict_sentence"),
-    Prediction: ("ccl_bench.report.prediction", "prediction_page"),
-    WhatIf: ("ccl_bench.report.what_if", "what_if_page"),
-    CriticalPath: ("ccl_bench.report.what_if", "critical_path_page"),
+    "Result": ("ccl_bench.report.results", "result_page"),
+    "Inspection": ("ccl_bench.report.inspection", "inspection_page"),
+    "Diagnosed": ("ccl_bench.report.diagnosis", "diagnose_page"),
+    "Verdict": ("ccl_bench.report.verdict", "verdict_sentence"),
+    "Prediction": ("ccl_bench.report.prediction", "prediction_page"),
+    "WhatIf": ("ccl_bench.report.what_if", "what_if_page"),
+    "CriticalPath": ("ccl_bench.report.what_if", "critical_path_page"),
 }
-"""Answer → module and function of its page, imported when the first one is shown."""
+"""Name of the class of an answer → module and function of its page, imported when the first one is shown."""
 
 
 def register() -> None:

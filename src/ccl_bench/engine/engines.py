@@ -1,4 +1,7 @@
-"""Choice of the engine that reads the traces of a run: by name, or by size and number of the traces."""
+"""Choice of the engine that reads the traces of a run: by name, or by size and number of the traces.
+
+Pools and clusters are imported where they are used: one trace needs none.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,7 @@ from typing import TYPE_CHECKING
 
 from ccl_bench.base.errors import UsageError
 from ccl_bench.base.registry import did_you_mean, spelling
-from ccl_bench.engine.dask import connect_dask
-from ccl_bench.engine.pools import read_in_subprocesses, read_in_threads
 from ccl_bench.engine.read_trace import ConcatenatedTables, Engine, Task, TraceStream, read_trace
-from ccl_bench.engine.slurm import start_jobs
 from ccl_bench.trace import cache, memory
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def auto(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
 
     `jobs` bounds the number of workers; by default as many as there are cores.
     """
-    return _in_threads_or(read_in_subprocesses, tasks, jobs)
+    return _in_threads_or(_in_subprocesses, tasks, jobs)
 
 
 def in_process(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
@@ -51,7 +51,13 @@ def in_process(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
 
 def in_subprocesses(tasks: Sequence[Task], jobs: int | None) -> TraceStream:
     """Yield each task's number and its outcome, none in this process."""
-    return read_in_subprocesses(tasks, jobs or count_cores())
+    return _in_subprocesses(tasks, jobs or count_cores())
+
+
+def _in_subprocesses(tasks: Sequence[Task], workers: int) -> TraceStream:
+    from ccl_bench.engine.pools import read_in_subprocesses
+
+    return read_in_subprocesses(tasks, workers)
 
 
 def _in_threads_or(
@@ -66,6 +72,8 @@ def _in_threads_or(
     if workers <= 1 or sum(task.trace.size for task in left) < POOL_WORTH_BYTES:
         return _one_by_one(tasks)
     if all(form.reads_in_threads() for form in {task.trace.form for task in left}):
+        from ccl_bench.engine.pools import read_in_threads
+
         return read_in_threads(tasks, workers)
     return otherwise(tasks, workers)
 
@@ -104,8 +112,12 @@ def use_engine(name: str) -> Iterator[None]:
     if kind in _LOCAL and not colon:
         opened = contextlib.nullcontext(_LOCAL[kind])
     elif kind in _SCHEDULERS and rest.startswith("//") and rest != "//":
+        from ccl_bench.engine.dask import connect_dask
+
         opened = connect_dask(f"{kind.replace('dask', 'tcp')}:{rest}")
     elif kind == _SLURM:
+        from ccl_bench.engine.slurm import start_jobs
+
         opened = start_jobs(rest)
     else:
         hint = f"one of: {', '.join(NAMES)}"

@@ -29,11 +29,11 @@ Status = Literal["ok", "not_applicable", "not_measurable", "failed"]
 EXIT_STATUS: dict[Status, int] = {"ok": 0, "not_applicable": 3, "not_measurable": 3, "failed": 1}
 
 
-PAGES: dict[type, Callable[[Any], str]] = {}
-"""Type of answer → function that renders it for notebooks; a higher package registers it."""
+PAGES: dict[str, Callable[[Any], str]] = {}
+"""Name of the class of an answer → function that renders it for notebooks; a higher package registers it."""
 
 
-TEXTS: dict[type, Callable[[Any], str]] = {}
+TEXTS: dict[str, Callable[[Any], str]] = {}
 """Type of answer → function that renders it for `print`; a higher package registers it."""
 
 _MOST_SHOWN = 8
@@ -46,11 +46,11 @@ class Displayed:
     __slots__ = ()
 
     def _repr_html_(self) -> str | None:
-        page = PAGES.get(type(self))
+        page = PAGES.get(type(self).__name__)
         return page(self) if page else None
 
     def __str__(self) -> str:
-        text = TEXTS.get(type(self))
+        text = TEXTS.get(type(self).__name__)
         return text(self) if text else repr(self)
 
     def __repr__(self) -> str:

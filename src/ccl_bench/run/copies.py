@@ -6,9 +6,9 @@ scatter on every machine: no two ranks have the same starts and durations, howev
 
 from __future__ import annotations
 
+from array import array
+from collections import Counter
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from ccl_bench.base.findings import Finding
 from ccl_bench.base.lazy_imports import pl
@@ -16,8 +16,6 @@ from ccl_bench.run.trace_tables import Sketch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
     from ccl_bench.run.trace_tables import TraceTables
 
@@ -44,29 +42,30 @@ LEAST_SHARE = 0.5
 """Share of the pairs of the smaller trace that the larger one has too: a copy may lack events."""
 
 
-_FACTORS = np.array([0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9], dtype=np.uint64)
-"""Odd numbers of 64 bits, as multiplicative hashes use them: for starts and for durations."""
+_OF_STARTS, _OF_DURATIONS = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9
+"""Odd numbers of 64 bits, as multiplicative hashes use them."""
 
 
 def sketch(rows: pl.DataFrame) -> Sketch:
     """Return the sample of a table with `start_ns` and `end_ns`."""
-    start, end = (rows[name].to_numpy().astype(np.uint64) for name in ("start_ns", "end_ns"))
-    if not start.size:
+    if rows.is_empty():
         return Sketch(0, b"", b"")
-    durations = end - start
-    hashes = start * _FACTORS[0] + durations * _FACTORS[1]
-    from_first = hashes - start.min(keepdims=True) * _FACTORS[0]
-    return Sketch(start.size, _sample(hashes, durations), _sample(from_first, durations))
+    start, end = (pl.col(name).cast(pl.UInt64, wrap_numerical=True) for name in ("start_ns", "end_ns"))
+    # Arithmetic of whole numbers wraps around, as a hash is meant to.
+    hashed_start = start * pl.lit(_OF_STARTS, pl.UInt64)
+    hashes = hashed_start + (end - start) * pl.lit(_OF_DURATIONS, pl.UInt64)
+    from_first = hashes - start.min() * pl.lit(_OF_STARTS, pl.UInt64)
+    hashed = rows.select(duration=end - start, by_clock=hashes, by_first=from_first)
+    return Sketch(rows.height, _sample(hashed, "by_clock"), _sample(hashed, "by_first"))
 
 
-def _sample(hashes: NDArray[np.uint64], durations: NDArray[np.uint64]) -> bytes:
+def _sample(hashed: pl.DataFrame, kind: str) -> bytes:
     """Return the smallest hashes; none if the rows have too few different durations."""
-    if hashes.size > _CANDIDATES:
-        is_small = hashes < np.uint64(_CANDIDATES * (_LARGEST // hashes.size))
-        hashes, durations = hashes[is_small], durations[is_small]
-    if np.unique(durations).size < LEAST_DURATIONS:
+    if hashed.height > _CANDIDATES:
+        hashed = hashed.filter(pl.col(kind) < _CANDIDATES * (_LARGEST // hashed.height))
+    if hashed["duration"].n_unique() < LEAST_DURATIONS:
         return b""
-    return np.unique(hashes)[:SAMPLED].tobytes()
+    return array("Q", hashed[kind].unique().sort().head(SAMPLED)).tobytes()
 
 
 def find_copies(traces: Sequence[TraceTables]) -> dict[int, int]:
@@ -76,6 +75,8 @@ def find_copies(traces: Sequence[TraceTables]) -> dict[int, int]:
     different formats, are no copies of each other.
     """
     sketches = {position: trace.sketch for position, trace in enumerate(traces) if trace.sketch}
+    if len(sketches) < 2:
+        return {}
 
     def precedence(position: int) -> tuple[int, bool, str]:
         trace = traces[position].trace
@@ -84,9 +85,7 @@ def find_copies(traces: Sequence[TraceTables]) -> dict[int, int]:
     read = sorted(sketches, key=precedence)
     copies: dict[int, int] = {}
     for kind in ("by_clock", "by_first"):
-        samples = {
-            position: np.frombuffer(getattr(sketches[position], kind), dtype=np.uint64) for position in read
-        }
+        samples = {position: array("Q", getattr(sketches[position], kind)) for position in read}
         for original, copy in _with_common(samples):
             one, other = traces[original].trace, traces[copy].trace
             is_other_file = one.form.name == other.form.name and one.path != other.path
@@ -95,37 +94,27 @@ def find_copies(traces: Sequence[TraceTables]) -> dict[int, int]:
     return copies
 
 
-def _with_common(samples: dict[int, NDArray[np.uint64]]) -> list[tuple[int, int]]:
+def _with_common(samples: dict[int, array[int]]) -> list[tuple[int, int]]:
     """Return pairs of traces with many hashes in common: each trace with the first that has them."""
-    if sum(each.size > 0 for each in samples.values()) < 2:
-        return []
-    rows = pl.DataFrame(
-        {
-            "position": np.repeat(
-                np.array([*samples], dtype=np.int64), [len(each) for each in samples.values()]
-            ),
-            "hash": np.concatenate([*samples.values(), np.array([], dtype=np.uint64)]),
-        }
+    first: dict[int, int] = {}
+    shared = Counter(
+        (original, position)
+        for position, hashes in samples.items()
+        for each in hashes
+        if (original := first.setdefault(each, position)) != position
     )
-    shared = rows.with_columns(original=pl.col("position").first().over("hash"))
-    pairs = (
-        shared.filter(pl.col("original") != pl.col("position"))
-        .group_by("original", "position", maintain_order=True)
-        .len()
-        .filter(pl.col("len") >= LEAST_COMMON)
-    )
-    return [(original, position) for original, position, _ in pairs.iter_rows()]
+    return [pair for pair, count in shared.items() if count >= LEAST_COMMON]
 
 
-def _is_copy(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> bool:
+def _is_copy(one: array[int], other: array[int]) -> bool:
     """Whether the smaller of two traces has most of its rows in common with the other.
 
     Up to the smaller of the largest hashes both samples hold every hash of their traces.
     """
     until = min(one[-1], other[-1])
-    one, other = one[one <= until], other[other <= until]
-    common = np.intersect1d(one, other, assume_unique=True).size
-    return common >= LEAST_COMMON and common >= LEAST_SHARE * min(one.size, other.size)
+    both = [{each for each in hashes if each <= until} for hashes in (one, other)]
+    common = len(both[0] & both[1])
+    return common >= LEAST_COMMON and common >= LEAST_SHARE * min(map(len, both))
 
 
 def copy_findings(copy: TraceTables, original: TraceTables) -> list[Finding]:

@@ -13,9 +13,8 @@ from collections import defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import numpy as np
-
 from ccl_bench.base.findings import Finding
+from ccl_bench.base.lazy_imports import np
 from ccl_bench.base.text import counted
 
 if TYPE_CHECKING:
