@@ -138,6 +138,7 @@ ONLY_IN = {
     "0003": {"log", "keys"},
     "0004": {"run_counts", "rank_counts"},
     "0006": {"sources"},
+    "0007": {"run_groups"},
 }
 """Revision → tables that it brought."""
 TOKEN = f"cclb_{'a' * 12}_{'A' * 43}"
