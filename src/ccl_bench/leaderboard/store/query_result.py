@@ -231,11 +231,14 @@ def where_clauses(
     """
 
     of = _scanned if is_scan else table.c.__getitem__
-    clauses = [table.c.is_listed == int(_is_of_tables(query))]
+    # A search without a model reads every run: one after the other, not each through an index.
+    is_of_all = is_scan and query.q.split() and not query.model
+    first_of = _scanned if is_of_all else table.c.__getitem__
+    clauses = [first_of("is_listed") == int(_is_of_tables(query))]
     if query.state:
         clauses.append(of("state") == query.state)
     if query.phase not in {"", "any"}:
-        clauses.append(table.c.phase == query.phase)
+        clauses.append(first_of("phase") == query.phase)
     if query.origin:
         source = _scanned("source") if table is RUNS else table.c.source
         clauses.append(source.is_(None) if query.origin == "published" else source.is_not(None))
