@@ -122,7 +122,7 @@ class BoardAnswer:
     """Further questions with their number of rows: changes of the query."""
 
 
-_COLUMNS = ("id", "workload", "hardware", "communication_library", "curve", "state", INTERACTIVITY)
+_COLUMNS = ("id", "workload", "hardware", "communication_library", "curve", "state")
 """Columns that every candidate has: a question may have thousands."""
 _DESCRIBED = (
     *("id", "submitted_at", "submitter", "name", "source", "variant"),
@@ -281,8 +281,10 @@ def every_question(connection: Connection, fewest: int = 5) -> list[dict[str, An
 
 
 def _rows(connection: Connection, query: RunQuery) -> dict[str, Row[*tuple[Any, ...]]]:
-    """Return a few columns of the rows of a query, by identifier."""
-    statement = select(*(RUNS.c[name] for name in _COLUMNS)).where(*where_clauses(query, is_scan=True))
+    """Return a few columns of the rows of a query by identifier, their interactivity last."""
+    statement = select(*(RUNS.c[name] for name in (*_COLUMNS, INTERACTIVITY))).where(
+        *where_clauses(query, is_scan=True)
+    )
     return {row[0]: row for row in connection.execute(statement).all()}
 
 
@@ -335,7 +337,7 @@ def _candidates(
     numbers = _numbers(connection, metric, workloads, *columns)
     of_rows = sorted((number for number in numbers if number[0] in rows and not number[4]), key=itemgetter(0))
     return [
-        Candidate(dict(zip(_COLUMNS, row := rows[run], strict=True)), value, unit, better, row[-1])
+        Candidate(dict(zip(_COLUMNS, row := rows[run], strict=False)), value, unit, better, row[-1])
         for run, value, unit, better, _ in of_rows
     ]
 
