@@ -231,8 +231,8 @@ def where_clauses(
     """
 
     of = _scanned if is_scan else table.c.__getitem__
-    # A search without a model reads every run: one after the other, not each through an index.
-    is_of_all = is_scan and query.q.split() and not query.model
+    # A search without filters reads every run: one after the other, not each through an index.
+    is_of_all = is_scan and query.q.split() and not _has_filters(query)
     first_of = _scanned if is_of_all else table.c.__getitem__
     clauses = [first_of("is_listed") == int(_is_of_tables(query))]
     if query.state:
@@ -330,8 +330,7 @@ def _order(statement: Select[Any], query: RunQuery) -> Select[Any]:
 
 def is_narrowed(query: RunQuery) -> bool:
     """Whether a query has filters other than the phase."""
-    filters = any(_narrows(query, name) for name in (*TEXT_FILTERS, *NUMBER_FILTERS))
-    return bool(filters or query.state or query.origin or query.workload or query.q.split())
+    return bool(_has_filters(query) or query.state or query.origin or query.workload or query.q.split())
 
 
 def _page_of_all(
@@ -432,6 +431,10 @@ def _counts(connection: Connection, query: RunQuery, *names: str) -> dict[str, l
     for name, value, runs in connection.execute(grouped):
         totals[name].append((value, runs))
     return totals
+
+
+def _has_filters(query: RunQuery) -> bool:
+    return any(_narrows(query, name) for name in (*TEXT_FILTERS, *NUMBER_FILTERS))
 
 
 def _narrows(query: RunQuery, name: str) -> bool:
