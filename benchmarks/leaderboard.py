@@ -94,13 +94,14 @@ def cpu_of_pages(server: str | None, runs: int) -> dict[str, float]:
 
     That of PostgreSQL is not counted.
     """
-    with _served(server, runs) as (port, process):
+    with _filled(server, runs) as (data, database), _serving(data, database) as (port, process):
         cpu_ms = {}
         for name, address in PAGES.items():
-            asyncio.run(_under_load(port, iter([(f"{address}n=0", True)]), 1))
+            asyncio.run(_under_load(port, iter([(address, True)]), 1))
             before = _cpu_s(process)
-            questions = ((f"{address}n={number}", True) for number in range(1, _TIMES + 1))
-            asyncio.run(_under_load(port, questions, 1))
+            for _ in range(_TIMES):
+                _forget_answers(data)
+                asyncio.run(_under_load(port, iter([(address, True)]), 1))
             cpu_ms[name] = (_cpu_s(process) - before) / _TIMES * 1e3
     return cpu_ms
 

@@ -68,7 +68,7 @@ def _run(made: Made, workload: str) -> dict[str, Any]:
         "batch_size": made.batch,
         "input_len": made.seq_len,
         "output_len": 128,
-        **dict.fromkeys(("concurrency", "source", "variant", "curve")),
+        **dict.fromkeys(("concurrency", "source", "variant", "curve", "interactivity")),
         "device_count": made.devices,
         "node_count": made.nodes,
         "communication_library": made.library,

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from ccl_bench.leaderboard.store import State, new_event
 from ccl_bench.leaderboard.store.query_result import find_run
 from ccl_bench.leaderboard.store.rows import COUNTED, _rank_key
-from ccl_bench.leaderboard.store.tables import RANK_COUNTS, RUN_COUNTS, RUNS
+from ccl_bench.leaderboard.store.tables import GROUPED, RANK_COUNTS, RUN_COUNTS, RUN_GROUPS, RUNS
 from ccl_bench.result import ResultFinding
 
 if TYPE_CHECKING:
@@ -192,14 +192,20 @@ def test_ranks_and_counts_stay_those_of_a_plain_count_as_runs_come_and_go(
         shutil.rmtree(store.folder / folder)
     store.catch_up()
     with store.engine.connect() as connection:
-        assert [connection.execute(select(table)).all() for table in (RUN_COUNTS, RANK_COUNTS)] == [[], []]
+        tables = (RUN_COUNTS, RUN_GROUPS, RANK_COUNTS)
+        assert [connection.execute(select(table)).all() for table in tables] == [[], [], []]
 
 
 def _check_counts(store: Store) -> None:
     """Find what is kept of the runs equal to what the rows of the runs give."""
     with store.engine.connect() as connection:
-        rows = connection.execute(select(RUNS).where(RUNS.c.is_listed == 1)).mappings().all()
+        every = connection.execute(select(RUNS)).mappings().all()
+        groups = connection.execute(select(RUN_GROUPS)).mappings().all()
         kept = {tuple(row[:3]): row[3] for row in connection.execute(select(RUN_COUNTS))}
+    names = ("is_listed", "state", *GROUPED)
+    grouped = Counter(tuple(row[name] for name in names) for row in every)
+    assert {tuple(row[name] for name in names): row["count"] for row in groups} == grouped
+    rows = [row for row in every if row["is_listed"]]
     fields = [
         (row["phase"], name, str(row[name])) for row in rows for name in COUNTED if row[name] is not None
     ]

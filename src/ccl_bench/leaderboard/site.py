@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 __all__ = ["WrittenSite", "write_site"]
 
 
-_HIDDEN = {"history_stamp", "has_report", "superseded_by", "is_listed", "curve"}
+_HIDDEN = {"history_stamp", "has_report", "superseded_by", "is_listed", "curve", "interactivity"}
 """Columns that no page of the script shows."""
 
 

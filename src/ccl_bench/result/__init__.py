@@ -34,7 +34,7 @@ PAGES: dict[str, Callable[[Any], str]] = {}
 
 
 TEXTS: dict[str, Callable[[Any], str]] = {}
-"""Type of answer → function that renders it for `print`; a higher package registers it."""
+"""Name of the class of an answer → function that renders it for `print`; a higher package registers it."""
 
 _MOST_SHOWN = 8
 """Elements of a list or mapping that `repr` shows."""

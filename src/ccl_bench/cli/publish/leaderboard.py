@@ -202,7 +202,7 @@ def index(
     /,
     *,
     downgrade: Annotated[
-        Literal["0001", "0002", "0003", "0004", "0005"] | None,
+        Literal["0001", "0002", "0003", "0004", "0005", "0006"] | None,
         Parameter(
             metavar="REVISION", help="Only convert the tables back to a revision, for an older version."
         ),

@@ -17,7 +17,8 @@ from ccl_bench.analysis.serving.curves import interpolated, pareto_front
 from ccl_bench.leaderboard.bundle.format import State
 from ccl_bench.leaderboard.store.board_numbers import DERIVED
 from ccl_bench.leaderboard.store.columns import AXES
-from ccl_bench.leaderboard.store.query_result import Matching, is_narrowed, where_clauses
+from ccl_bench.leaderboard.store.query import RunQuery
+from ccl_bench.leaderboard.store.query_result import Matching, counted_by, is_narrowed, where_clauses
 from ccl_bench.leaderboard.store.rows import is_listed
 from ccl_bench.leaderboard.store.tables import RUN_COUNTS, RUNS, VALUES, WORKLOADS
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from sqlalchemy import Column, Connection, Row
-    from sqlalchemy.sql.elements import ColumnElement
-
-    from ccl_bench.leaderboard.store.query import RunQuery
 
 INTERACTIVITY = "interactivity"
 
@@ -152,9 +150,7 @@ def answer(connection: Connection, query: RunQuery, matching: Matching | None = 
     others = _other_questions(connection, query)
     if phase == "inference" and query.input_len is None and query.output_len is None:
         if is_narrowed(query.model_copy(update={"model": []})):
-            for input_len, output_len, _ in _commonest_lengths(
-                connection, where_clauses(query, is_scan=True), 1
-            ):
+            for input_len, output_len, _ in _commonest_lengths(connection, query, 1):
                 query = query.model_copy(update={"input_len": input_len, "output_len": output_len})
         elif others and others[0][0]["input_len"] is not None:
             query = query.model_copy(update=others[0][0])
@@ -222,9 +218,8 @@ def _commonest_phase(connection: Connection) -> str:
 
 def _commonest_model(connection: Connection, query: RunQuery, matching: Matching | None) -> str | None:
     if matching is None or matching.phase != query.phase:
-        where = where_clauses(query, is_scan=True)
-        statement = select(RUNS.c.model, func.count()).where(*where, RUNS.c.model.is_not(None))
-        models = [(row[0], row[1]) for row in connection.execute(statement.group_by(RUNS.c.model))]
+        counted = connection.execute(counted_by(query, "model"))
+        models = [(model, rows) for model, rows in counted if model is not None]
     else:
         models = matching.options["model"]
     return min(models, key=lambda each: (-each[1], each[0]), default=("", 0))[0] or None
@@ -239,12 +234,12 @@ def _commonest_models(connection: Connection, query: RunQuery, most: int) -> lis
 
 
 def _commonest_lengths(
-    connection: Connection, where: Sequence[ColumnElement[bool]], most: int
+    connection: Connection, query: RunQuery, most: int
 ) -> list[tuple[int, int | None, int]]:
     """Return tokens of a prompt and of an answer with their numbers of rows, those with the most first."""
-    columns = (RUNS.c.input_len, RUNS.c.output_len)
-    statement = select(*columns, func.count()).where(*where, RUNS.c.input_len.is_not(None))
-    ordered = statement.group_by(*columns).order_by(func.count().desc(), *columns).limit(most)
+    counted = counted_by(query, "input_len", "output_len")
+    input_len, output_len, count = counted.selected_columns
+    ordered = counted.where(input_len.is_not(None)).order_by(count.desc(), input_len, output_len).limit(most)
     return [(row[0], row[1], row[2]) for row in connection.execute(ordered)]
 
 
@@ -252,7 +247,7 @@ def _other_questions(connection: Connection, query: RunQuery) -> list[tuple[dict
     """Return further questions: lengths of this model, and the models with the most rows."""
     questions: list[tuple[dict[str, Any], int]] = []
     if query.phase == "inference" and query.model:
-        of_model = (RUNS.c.model.in_(query.model), RUNS.c.phase == query.phase, is_listed())
+        of_model = RunQuery(model=query.model, phase=query.phase)
         questions += [
             ({"input_len": input_len, "output_len": output_len, "model": query.model}, rows)
             for input_len, output_len, rows in _commonest_lengths(connection, of_model, _QUESTIONS)
@@ -286,8 +281,10 @@ def every_question(connection: Connection, fewest: int = 5) -> list[dict[str, An
 
 
 def _rows(connection: Connection, query: RunQuery) -> dict[str, Row[*tuple[Any, ...]]]:
-    """Return a few columns of the rows of a query, by identifier."""
-    statement = select(*(RUNS.c[name] for name in _COLUMNS)).where(*where_clauses(query, is_scan=True))
+    """Return a few columns of the rows of a query by identifier, their interactivity last."""
+    statement = select(*(RUNS.c[name] for name in (*_COLUMNS, INTERACTIVITY))).where(
+        *where_clauses(query, is_scan=True)
+    )
     return {row[0]: row for row in connection.execute(statement).all()}
 
 
@@ -336,12 +333,11 @@ def _candidates(
     connection: Connection, rows: Mapping[str, Row[*tuple[Any, ...]]], workloads: Sequence[str], metric: str
 ) -> list[Candidate]:
     """Return the rows that have a number of a metric, sorted by identifier."""
-    users = dict(_numbers(connection, INTERACTIVITY, workloads, VALUES.c.value))
     columns = (VALUES.c.value, VALUES.c.unit, VALUES.c.better, VALUES.c.errors)
     numbers = _numbers(connection, metric, workloads, *columns)
     of_rows = sorted((number for number in numbers if number[0] in rows and not number[4]), key=itemgetter(0))
     return [
-        Candidate(dict(zip(_COLUMNS, rows[run], strict=False)), value, unit, better, users.get(run))
+        Candidate(dict(zip(_COLUMNS, row := rows[run], strict=False)), value, unit, better, row[-1])
         for run, value, unit, better, _ in of_rows
     ]
 

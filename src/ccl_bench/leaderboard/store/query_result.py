@@ -10,7 +10,7 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import String, and_, case, cast, exists, func, select
+from sqlalchemy import Boolean, Text, and_, case, exists, func, literal, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -20,13 +20,21 @@ from ccl_bench.leaderboard.reported.observations import decode_source
 from ccl_bench.leaderboard.store.columns import EXPORT_FIELDS, NUMBER_FILTERS, SORTED_BY, TEXT_FILTERS
 from ccl_bench.leaderboard.store.reported_rows import STATE
 from ccl_bench.leaderboard.store.rows import is_listed, known_metrics, number_rows
-from ccl_bench.leaderboard.store.tables import GROUPED, RUN_COUNTS, RUNS, SOURCES, VALUES, WORKLOADS
+from ccl_bench.leaderboard.store.tables import (
+    GROUPED,
+    RUN_COUNTS,
+    RUN_GROUPS,
+    RUNS,
+    SOURCES,
+    VALUES,
+    WORKLOADS,
+)
 from ccl_bench.report.formatting import exact
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from sqlalchemy import Column, Connection, Engine, Select
+    from sqlalchemy import Column, Connection, Engine, Select, Table
     from sqlalchemy.sql.compiler import SQLCompiler
     from sqlalchemy.sql.elements import ColumnElement
 
@@ -114,9 +122,7 @@ def count_matching(connection: Connection, query: RunQuery) -> Matching:
         return Matching(
             sum(count for _, count in counts.pop("")), _sorted_options(counts), by_workload, query.phase
         )
-    columns = [RUNS.c[name] for name in GROUPED]
-    statement = select(*columns, func.count()).where(*where_clauses(query, is_scan=True)).group_by(*columns)
-    groups = connection.execute(statement).all()
+    groups = connection.execute(counted_by(query, *GROUPED)).all()
     sizes = [group[-1] for group in groups]
     totals: dict[str, Counter[Any]] = {}
     for name, values in zip(GROUPED, list(zip(*groups, strict=True)) or [()] * len(GROUPED), strict=False):
@@ -136,10 +142,22 @@ def _options_without(connection: Connection, query: RunQuery, name: str) -> list
     rest = query.model_copy(update={name: [] if name in TEXT_FILTERS else None})
     if not is_narrowed(rest):
         return _counts(connection, rest, name)[name]
-    value = _scanned(name)
-    statement = select(cast(value, String), func.count()).where(*where_clauses(rest, is_scan=True))
-    rows = connection.execute(statement.where(RUNS.c[name].is_not(None)).group_by(value))
-    return [(text, count) for text, count in rows]
+    rows = connection.execute(counted_by(rest, name))
+    return [(str(value), count) for value, count in rows if value is not None]
+
+
+def counted_by(query: RunQuery, *names: str) -> Select[Any]:
+    """Return the query to the database for the values of some columns and the number of runs that share them.
+
+    A search reads the runs, everything else their groups.
+    """
+    if query.q.split():
+        columns = [RUNS.c[name] for name in names]
+        statement = select(*columns, func.count().label("count")).where(*where_clauses(query, is_scan=True))
+        return statement.group_by(*columns)
+    columns = [RUN_GROUPS.c[name] for name in names]
+    count = func.sum(RUN_GROUPS.c["count"]).label("count")
+    return select(*columns, count).where(*where_clauses(query, table=RUN_GROUPS)).group_by(*columns)
 
 
 def _sorted_options(options: dict[str, list[tuple[str, int]]]) -> dict[str, list[tuple[str, int]]]:
@@ -203,32 +221,63 @@ def _listed_runs(
     return [ListedRun(row, row.pop("label"), row.pop("size"), numbers[row["id"]]) for row in rows]
 
 
-def where_clauses(query: RunQuery, *, is_scan: bool = False) -> list[ColumnElement[bool]]:
-    """Return the conditions on runs.
+def where_clauses(
+    query: RunQuery, *, is_scan: bool = False, table: Table = RUNS
+) -> list[ColumnElement[bool]]:
+    """Return the conditions on runs, or on their groups, which have no words to search.
 
     `is_scan` is for statements that read `ix_runs_groups` in its order: a condition on a plain column would
     have SQLite take another index, or sort what is in order already.
     """
 
-    of = _scanned if is_scan else RUNS.c.__getitem__
-    clauses = [RUNS.c.is_listed == int(_is_of_tables(query))]
+    of = _scanned if is_scan else table.c.__getitem__
+    # A search without filters reads every run: one after the other, not each through an index.
+    is_of_all = is_scan and query.q.split() and not _has_filters(query)
+    first_of = _scanned if is_of_all else table.c.__getitem__
+    clauses = [first_of("is_listed") == int(_is_of_tables(query))]
     if query.state:
         clauses.append(of("state") == query.state)
     if query.phase not in {"", "any"}:
-        clauses.append(RUNS.c.phase == query.phase)
+        clauses.append(first_of("phase") == query.phase)
     if query.origin:
-        source = _scanned("source")
+        source = _scanned("source") if table is RUNS else table.c.source
         clauses.append(source.is_(None) if query.origin == "published" else source.is_not(None))
     for name in TEXT_FILTERS:
         if values := getattr(query, name):
-            clauses.append((RUNS.c[name] if name == "model" else of(name)).in_(values))
+            clauses.append((table.c[name] if name == "model" else of(name)).in_(values))
     for name in NUMBER_FILTERS:
         if (number := getattr(query, name)) is not None:
             clauses.append(of(name) == number)
     if query.workload:
-        clauses.append(RUNS.c.workload.startswith(query.workload, autoescape=True))
+        clauses.append(table.c.workload.startswith(query.workload, autoescape=True))
     words = query.q.lower().split()[:_MAX_SEARCH_WORDS]
-    return clauses + [RUNS.c.searched.contains(word, autoescape=True) for word in words]
+    return clauses + [_contains(word) for word in words]
+
+
+class _contains(FunctionElement[bool]):  # noqa: N801  as other functions of SQL
+    """Whether the words of a run contain one.
+
+    PostgreSQL finds its place in 0.7 of the time of LIKE; SQLite needs twice as long for the place.
+    """
+
+    inherit_cache = True
+    type = Boolean()
+
+    def __init__(self, word: str) -> None:
+        pattern = word.replace("/", "//").replace("%", "/%").replace("_", "/_")
+        super().__init__(RUNS.c.searched, literal(word, Text), literal(f"%{pattern}%", Text))
+
+
+@compiles(_contains)
+def _by_place(element: _contains, compiler: SQLCompiler, **options: Any) -> str:
+    searched, word, _ = element.clauses
+    return f"(strpos({compiler.process(searched, **options)}, {compiler.process(word, **options)}) > 0)"
+
+
+@compiles(_contains, "sqlite")
+def _by_pattern(element: _contains, compiler: SQLCompiler, **options: Any) -> str:
+    searched, _, pattern = element.clauses
+    return f"({compiler.process(searched, **options)} LIKE {compiler.process(pattern, **options)} ESCAPE '/')"
 
 
 class _scanned(FunctionElement[Any]):  # noqa: N801  as other functions of SQL
@@ -281,8 +330,7 @@ def _order(statement: Select[Any], query: RunQuery) -> Select[Any]:
 
 def is_narrowed(query: RunQuery) -> bool:
     """Whether a query has filters other than the phase."""
-    filters = any(_narrows(query, name) for name in (*TEXT_FILTERS, *NUMBER_FILTERS))
-    return bool(filters or query.state or query.origin or query.workload or query.q.split())
+    return bool(_has_filters(query) or query.state or query.origin or query.workload or query.q.split())
 
 
 def _page_of_all(
@@ -383,6 +431,10 @@ def _counts(connection: Connection, query: RunQuery, *names: str) -> dict[str, l
     for name, value, runs in connection.execute(grouped):
         totals[name].append((value, runs))
     return totals
+
+
+def _has_filters(query: RunQuery) -> bool:
+    return any(_narrows(query, name) for name in (*TEXT_FILTERS, *NUMBER_FILTERS))
 
 
 def _narrows(query: RunQuery, name: str) -> bool:
@@ -493,7 +545,7 @@ def _starts_with(column: Column[str], beginning: str) -> Any:
 
 
 _EXPORT_PAGE = 500
-_HIDDEN = {"searched", "history_stamp", "is_rankable", "is_listed"}
+_HIDDEN = {"searched", "history_stamp", "is_rankable", "is_listed", "interactivity"}
 """Internal columns of the index."""
 
 

@@ -13,6 +13,7 @@ from ccl_bench.leaderboard.reported.observations import FIELDS, NUMBER
 from ccl_bench.leaderboard.store.board_numbers import DERIVED, LITTLE, board_numbers, derive
 from ccl_bench.leaderboard.store.rows import (
     described_row,
+    interactivity_of,
     placed_value,
     single_line,
     workload_row,
@@ -78,7 +79,9 @@ def reported_rows(reported: Reported) -> Iterator[tuple[Row, Row, list[Row]]]:
             ).hexdigest()[:32],
         }
         run |= described_row(fields, [source.title, row["variant"], row["row"], run["id"]])
-        yield workload, run, list(_values(source, run, row))
+        values = list(_values(source, run, row))
+        run["interactivity"] = interactivity_of(values)
+        yield workload, run, values
 
 
 @lru_cache(maxsize=1000)

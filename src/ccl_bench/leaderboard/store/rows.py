@@ -23,7 +23,16 @@ from ccl_bench.comparison.comparability import result_rules
 from ccl_bench.leaderboard.bundle.format import LISTED, REPORT, history_stamp
 from ccl_bench.leaderboard.store.board_numbers import DERIVED, LITTLE, board_numbers, derive
 from ccl_bench.leaderboard.store.columns import CARD_COLUMNS, NUMBER_FILTERS, TEXT_FILTERS
-from ccl_bench.leaderboard.store.tables import RANK_COUNTS, RUN_COUNTS, RUNS, VALUES, WORKLOADS
+from ccl_bench.leaderboard.store.tables import (
+    ELSEWHERE,
+    GROUPED,
+    RANK_COUNTS,
+    RUN_COUNTS,
+    RUN_GROUPS,
+    RUNS,
+    VALUES,
+    WORKLOADS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -75,7 +84,7 @@ def run_row(bundle: Bundle) -> Row:
         "signed_by": bundle.signed_by,
         "history_stamp": history_stamp(bundle.folder),
     }
-    row |= {"source": None, "variant": None, "curve": None}
+    row |= {"source": None, "variant": None, "curve": None, "interactivity": None}
     return row | described_row(
         fields, [row["name"], row["submitter"], bundle.card.value.description, bundle.id]
     )
@@ -178,6 +187,11 @@ def value_rows(bundle: Bundle, run: Row) -> Iterator[Row]:
 
 _ONE_VALUE = {"low": None, "high": None, "repeats": None}
 """Spread of a number that has none."""
+
+
+def interactivity_of(numbers: Iterable[Row]) -> float | None:
+    """Return tokens/s of a user among the rows of a run's numbers."""
+    return next((number["value"] for number in numbers if number["metric"] == "interactivity"), None)
 
 
 def measurement_basis(result: Result) -> str:
@@ -288,8 +302,11 @@ def change_counts(
     """Update the counts for rows of runs and of their numbers that were added and removed."""
     runs: Counter[tuple[Any, ...]] = Counter()
     numbers: Counter[tuple[Any, ...]] = Counter()
+    groups: Counter[tuple[Any, ...]] = Counter()
     for (its_runs, its_numbers), by in ((added, 1), (removed, -1)):
         for run in its_runs:
+            source = ELSEWHERE if run["source"] else None
+            groups[run["is_listed"], run["state"], source, *(run[name] for name in GROUPED)] += by
             if run["is_listed"]:
                 fields = {"": "", **{name: run[name] for name in COUNTED if run[name] is not None}}
                 for name, value in fields.items():
@@ -298,19 +315,26 @@ def change_counts(
             if number["comparable"]:
                 for level in (_ALL, _COARSE, _FINE):
                     numbers[number["comparable"], level, number["rank_key"] >> level] += by
-    _add_to(connection, RUN_COUNTS, runs)
-    _add_to(connection, RANK_COUNTS, numbers)
+    by_key = {(group_key(group), *group): by for group, by in groups.items()}
+    for table, changes in ((RUN_COUNTS, runs), (RANK_COUNTS, numbers), (RUN_GROUPS, by_key)):
+        _add_to(connection, table, changes)
 
 
-def _add_to(connection: Connection, table: Table, changes: Counter[tuple[Any, ...]]) -> None:
+def group_key(group: tuple[Any, ...]) -> str:
+    """Return the hash of what the runs of a group have in common."""
+    return hashlib.sha256(json.dumps(group).encode()).hexdigest()[:32]
+
+
+def _add_to(connection: Connection, table: Table, changes: Mapping[tuple[Any, ...], int]) -> None:
     """Add to the counts of a table, and drop counts of zero.
 
     Rows are changed in one order, so that two writers never wait for each other.
     """
     keys = list(table.primary_key)
+    names = [column.name for column in table.c]
     rows = [
-        {**{key.name: part for key, part in zip(keys, place, strict=True)}, "count": by}
-        for place, by in sorted(changes.items())
+        dict(zip(names, (*place, by), strict=True))
+        for place, by in sorted(changes.items(), key=lambda change: change[0][: len(keys)])
         if by
     ]
     if not rows:

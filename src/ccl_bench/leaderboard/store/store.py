@@ -40,6 +40,7 @@ from ccl_bench.leaderboard.store.reported_rows import reported_rows
 from ccl_bench.leaderboard.store.rows import (
     Row,
     change_counts,
+    interactivity_of,
     run_row,
     update_workloads,
     value_rows,
@@ -309,6 +310,7 @@ class Store:
             bundle = open_bundle(self.folder / run)
             row = run_row(bundle)
             values = list(value_rows(bundle, row))
+            row["interactivity"] = interactivity_of(values)
             return _ReadRun(workload_row(bundle.fields), row, values, bundle.history)
         except CclBenchError as error:
             self.refused[run] = error
@@ -414,7 +416,7 @@ def _delete(connection: Connection, *, runs: Sequence[str], numbers_of: Sequence
 
 
 def _write(connection: Connection, read_runs: Sequence[_ReadRun], without: Set[str] = frozenset()) -> _Rows:
-    """Write rows and return those of the runs and their numbers; `without` names runs that have their row."""
+    """Write rows and return those of runs and of their numbers; `without` names runs that have one."""
     workloads = {each.workload["key"]: each.workload for each in read_runs}
     of_these = select(WORKLOADS).where(WORKLOADS.c.key.in_(workloads))
     existing = {row["key"]: dict(row) for row in connection.execute(of_these).mappings().all()}

@@ -1,7 +1,7 @@
 """The tables of the database.
 
-The index (workloads, runs, values, counts) and the publications can be rebuilt from the bundles at any time;
-the log, tokens, keys, jobs and uploads live here only.
+The index (workloads, runs, values, counts, groups) and the publications can be rebuilt from the bundles;
+any time; the log, tokens, keys, jobs and uploads live here only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ METADATA = MetaData(
 _FIRST = ("phase", "model", "input_len", "output_len")
 GROUPED = (*_FIRST, *(column.name for column in FILTERS if column.name not in _FIRST), "workload")
 """Columns by which runs are counted together, those that questions name first."""
-COVERED = ("state", "source", "curve", "submitted_at", "id")
+COVERED = ("state", "source", "curve", "submitted_at", "id", "interactivity")
 """Further columns of their index."""
 
 # What runs of one workload have in common: `key` is its hash, `fields` it as JSON, `label` it in words.
@@ -61,6 +61,7 @@ RUNS = Table(
     Column(
         "curve", String(32)
     ),  # hash of its configuration without the load: the points of one sweep share it
+    Column("interactivity", Double),  # its number of that name, which questions need of every row
     Index(None, "state", "submitted_at"),
     Index(None, "workload", "is_listed", "submitted_at"),
     Index(None, "is_listed", "phase", "submitted_at", "id"),
@@ -128,6 +129,20 @@ RUN_COUNTS = Table(
     Column("count", Integer, nullable=False),
     sqlite_with_rowid=False,  # sums read neighbouring rows
 )
+
+# Runs in any state that agree in all that filters and questions name, so that those read no single run.
+RUN_GROUPS = Table(
+    "run_groups",
+    METADATA,
+    Column("key", String(32), primary_key=True),  # hash of all but the count
+    Column("is_listed", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("source", String(40)),  # `ELSEWHERE` if they were reported elsewhere
+    *(Column(name, RUNS.c[name].type) for name in GROUPED),
+    Column("count", Integer, nullable=False),
+)
+ELSEWHERE = "elsewhere"
+"""What stands for all sources of rows in `RUN_GROUPS`."""
 
 # How many ranked numbers lie in a span of rank keys, those that `rank_key >> level` makes equal.
 RANK_COUNTS = Table(
