@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ccl_bench import card as cards
 from ccl_bench.analysis.flops import precision_of_products
 from ccl_bench.base.errors import NotMeasurable, UsageError
+from ccl_bench.card.comparison_fields import field_rules
 from ccl_bench.catalog import devices as device_catalog
 from ccl_bench.catalog.collectives import described_dimension
 from ccl_bench.collect.describe.fill_card import observed_card_values, one_rank_degrees
 from ccl_bench.collect.describe.observations import observe
 from ccl_bench.collect.describe.torchtitan import effective_config
-from ccl_bench.comparison.comparability import field_rules
 from ccl_bench.evaluate.load import load_tables
 from ccl_bench.run import ENVIRONMENT
 from ccl_bench.run.documents import CARD

@@ -22,7 +22,7 @@ from ccl_bench.leaderboard.store.rows import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ccl_bench.comparison.comparability import Plain
+    from ccl_bench.card.comparison_fields import Plain
     from ccl_bench.leaderboard.reported.observations import Reported, Source
     from ccl_bench.leaderboard.store.rows import Row
 

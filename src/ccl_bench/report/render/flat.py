@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ccl_bench.report.page_model import TITLES, Cell, PageTable, Quantity, Short, Term
+from ccl_bench.report.page_model import TITLES, Cell, PageTable, Quantity, Short, Term, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -147,6 +147,8 @@ def _number(cell: Cell, *, is_numeric: bool) -> tuple[FlatCell, str]:
         return cell, ""
     if isinstance(cell, Short):
         return cell.full, ""
+    if isinstance(cell, Terms):
+        return cell.text, ""
     match = _TEXT.fullmatch(cell) if is_numeric else None
     if match is None:
         return cell, ""
