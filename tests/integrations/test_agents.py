@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from anyio.from_thread import start_blocking_portal
-from commands import EXAMPLE, ROOT, invoke
+from commands import EXAMPLE, invoke
 
 from ccl_bench.base.errors import InputError, UsageError
 from ccl_bench.base.findings import Issue
@@ -275,13 +275,6 @@ def test_findings_of_one_code_are_one_and_the_worst_come_first() -> None:
 
 def test_a_long_text_loses_its_middle() -> None:
     assert quoted("abcdefghij" * 10, 30) == f"«{'abcdefghij' * 2}…70 left out…{'abcdefghij'}»"
-
-
-def test_the_answer_in_the_manual_is_what_the_tool_says() -> None:
-    tools = RunTools(AllowedFolders.of([str(EXAMPLE.parent)]))
-    found = json.loads(tools.diagnose("llama-tiny-pp4-gloo").text())
-    shown = json.dumps(found, indent=2, ensure_ascii=False)
-    assert f"```json\n{shown}\n```" in (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
 
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

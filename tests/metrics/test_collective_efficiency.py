@@ -113,7 +113,7 @@ def test_the_nearest_version_of_the_library_counts() -> None:
             "gloo moves data through the CPU",
             "all_reduce_perf",
         ),
-        (calls((8, 64, 700), basis="raw"), {}, "all members were recorded", "all ranks"),
+        (calls((8, 64, 700), basis="raw"), {}, "all members were recorded", "sizes and groups"),
     ],
 )
 def test_what_has_no_reference_is_refused_with_the_measurement(

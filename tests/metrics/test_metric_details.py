@@ -67,7 +67,7 @@ TRAFFIC = table(
 
 def test_bytes_by_dimension_are_those_of_one_gpu_in_one_step() -> None:
     exposed = table({"step": 1, "call": 5, "start_ns": 5, "end_ns": 9, "collective": "all_reduce"})
-    found = details("traffic_distribution", TRAFFIC, exposed, STEPS)
+    found = details("traffic_distribution", TRAFFIC, exposed, STEPS, Facts())
     check(found, value=100 * 10 / 16, busiest="tp")
     tp, dp = (found["per_dimension"][name] for name in ("tp", "dp"))
     assert [*found["per_dimension"]] == ["tp", "dp"]
@@ -278,12 +278,18 @@ def test_own_work_of_fsdp_has_its_parts() -> None:
     parts = ("all_gather", "reduce_scatter", "copy_in", "copy_out", "reshard", "other")
     own = {f"{part}_ns": 10 * (place + 1) for place, part in enumerate(parts)}
     own |= {"window_ns": 1000, "exposed_ns": 50, "work_ns": 200, "host_ns": 30, "all_gathers": 4}
-    own |= {"reduce_scatters": 2, "all_gather_hidden_ns": 4, "reduce_scatter_hidden_ns": 15}
+    own |= {
+        "communication_ns": 25,
+        "reduce_scatters": 2,
+        "all_gather_hidden_ns": 4,
+        "reduce_scatter_hidden_ns": 15,
+    }
     table_of = each(own, own | {"exposed_ns": 150}, own | {"all_gathers": 8}, own)
     found = details("fsdp_overhead", table_of, STEPS, Facts())
     check(
         found, value=(10 + 5) / 2, per_rank_pct={"0": 10, "1": 5}, per_step_pct={"1": 5, "2": 10},
-        exposed_s=75e-9, work_s=200e-9, work_pct_of_step=20, host_s=30e-9, all_gathers_per_step=5,
+        communication_s=25e-9, exposed_s=75e-9, work_s=200e-9, work_pct_of_step=20, host_s=30e-9,
+        all_gathers_per_step=5,
         reductions_per_step=2, **{f"{part}_s": 10e-9 * (place + 1) for place, part in enumerate(parts)},
     )  # fmt: skip
     found = details("fsdp_prefetch_efficiency", table_of, STEPS, Facts())
@@ -519,7 +525,7 @@ def test_gaps_between_dimensions_have_their_spread_and_duty() -> None:
         call(55, 65, "tp"),
         call(85, 95, "dp"),
     )
-    found = details("traffic_window", traffic)
+    found = details("traffic_window", traffic, STEPS, Facts())
     check(found, value=(10 + 0 + 20) / 3 * 1e-9, overlapping_windows_count=1)
     check(found["gap_s"], count=3, max=20e-9, min=0)
     check(
@@ -539,10 +545,10 @@ def test_more_than_half_of_the_calls_need_a_dimension(vague: int, is_measured: b
     known = [call(0, "tp"), call(1, "dp")]
     traffic = table(*known, *[call(2 + place, "unknown") for place in range(vague)])
     if is_measured:
-        assert details("traffic_window", traffic)["value"] == pytest.approx(10e-9)
+        assert details("traffic_window", traffic, STEPS, Facts())["value"] == pytest.approx(10e-9)
         return
     with pytest.raises(NotMeasurable, match="3 of 5 calls"):
-        details("traffic_window", traffic)
+        details("traffic_window", traffic, STEPS, Facts())
 
 
 @pytest.mark.parametrize(

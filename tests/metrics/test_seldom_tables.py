@@ -144,7 +144,7 @@ def test_windows_that_touch_do_not_overlap() -> None:
         ],
         schema_overrides={"iteration": pl.Int64},
     )
-    found = traffic_window(traffic)
+    found = traffic_window(traffic, pl.DataFrame({"trace": [0], "step": [1]}), Facts())
     assert found.details["overlapping_windows_count"] == 1
     assert found.value == pytest.approx((0 + 0 + 1) / 3 * 1e-9)
 
@@ -216,7 +216,7 @@ def moved(*places: tuple[str, int | None]) -> Measurement:
     ]
     calls = pl.DataFrame(rows, schema_overrides={"iteration": pl.Int64})
     steps = pl.DataFrame({"trace": [0], "rank": [0], "step": [1], "source": ["mark"]})
-    return traffic_distribution(calls, calls.clear(), steps)
+    return traffic_distribution(calls, calls.clear(), steps, Facts())
 
 
 def test_of_dimensions_that_move_as_much_the_first_by_name_is_the_busiest() -> None:

@@ -10,6 +10,7 @@ from cross_runs import frame, result, results, tables_and_results
 
 from ccl_bench import metrics
 from ccl_bench.analysis.communication.traffic import traffic_windows
+from ccl_bench.analysis.facts import Facts
 from ccl_bench.testing import Message, Plan, values, write_run
 
 Call = tuple[str, int, int]
@@ -86,7 +87,9 @@ def test_steps_and_traces_have_windows_of_their_own():
 
 def test_the_metric_is_the_mean_gap_and_overlapping_windows_count_as_none():
     metric = metrics.load().get("traffic_window")
-    found = metric.compute(table([("a", 0, 10), ("b", 4, 20), ("a", 30, 35), ("a", 40, 45)]))
+    steps = frame("steps", [{"trace": 0, "rank": 0, "step": 1}])
+    traffic = table([("a", 0, 10), ("b", 4, 20), ("a", 30, 35), ("a", 40, 45)])
+    found = metric.compute(traffic, steps, Facts())
     assert found.value == pytest.approx((0 + 10) / 2 / 1e9)
     assert found.details["overlapping_windows_count"] == 1
     # a: windows of 10 ns, busy throughout, and of 15 ns, busy for 10

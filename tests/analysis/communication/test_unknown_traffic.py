@@ -7,6 +7,7 @@ import pytest
 from cross_runs import frame
 
 from ccl_bench import metrics
+from ccl_bench.analysis.facts import Facts
 from ccl_bench.base.errors import NotMeasurable
 from ccl_bench.metrics import Measurement
 
@@ -20,7 +21,8 @@ def rows(count: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def computed(metric: str, calls: list[dict[str, Any]], **more: list[dict[str, Any]]) -> Measurement:
-    tables = {
+    tables: dict[str, Any] = {
+        "facts": Facts(),
         "traffic": frame("traffic", calls),
         "steps": frame("steps", more.get("steps", [{"trace": 0, "rank": 0, "step": 1}])),
         "exposed_calls": frame("exposed_calls", more.get("exposed_calls", [])),

@@ -96,7 +96,7 @@ def test_what_ranges_of_fsdp_launch_is_divided_into_parts() -> None:
         "step": 4, "window_ns": 100, "all_gathers": 1, "reduce_scatters": 1, "all_gather_ns": 20,
         "all_gather_hidden_ns": 10, "reduce_scatter_ns": 20, "reduce_scatter_hidden_ns": 10,
         "copy_in_ns": 4 + 3, "copy_out_ns": 6, "reshard_ns": 2, "other_ns": 5, "work_ns": 60,
-        "exposed_ns": 34, "host_ns": 50,
+        "exposed_ns": 34, "host_ns": 50, "communication_ns": 20 + 20,
     }  # fmt: skip
     assert (second["all_gathers"], second["all_gather_ns"], second["exposed_ns"], second["host_ns"]) == (
         1,
