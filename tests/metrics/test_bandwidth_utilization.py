@@ -206,8 +206,9 @@ def test_steps_without_the_collective_differ_from_calls_without_a_size(
 ) -> None:
     columns = {"step": pl.Int64, "collective": pl.String}
     table = pl.DataFrame(traffic, schema=columns, orient="row")
+    steps = STEPS.with_columns(source=pl.lit("ProfilerStep"))
     with pytest.raises(NotMeasurable, match=reason):
-        measured(call(1000, 10, bus_factor=None), traffic=table, steps=STEPS)
+        measured(call(1000, 10, bus_factor=None), traffic=table, steps=steps)
 
 
 def test_the_manual_names_the_collective_or_the_two_ranks_of_a_message() -> None:
