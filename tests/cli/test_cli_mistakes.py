@@ -18,6 +18,7 @@ OK, WRONG_USAGE, NO_VALUE, NO_INPUT = 0, 2, 3, 4
 COMMAND_LINES = [
     ("ccl-bench inspekt", "unknown command 'inspekt'", "did you mean inspect"),
     ("ccl-bench timline", "unknown command 'timline'", "did you mean timeline"),
+    ("ccl-bench approv", "unknown command 'approv'", "did you mean board approve"),
     ("ccl-bench qqqq", "unknown command 'qqqq'", "known: baseline, "),
     ("ccl-bench inspect", "RUN is missing", "give it: Directory, trace file or URL"),
     ("ccl-bench timeline a", "--output is missing", "give it: File to write"),

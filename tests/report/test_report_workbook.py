@@ -188,8 +188,12 @@ def test_csv_is_a_folder_with_one_file_a_table(tmp_path: Path, capsys: pytest.Ca
     measured = ccl.open(run).metric("total_communication_time")
     [communication] = [row for row in kinds if row["type"] == "communication"]
     assert float(communication["time [s]"]) == pytest.approx(measured.value)
-    # Its own files are replaced, an edited one is not.
+    # Its own files are replaced, an edited one is not, and none of another report stays among them.
     assert main([*command, "-o", str(folder)]) == 0
+    (folder / "kernels-9.csv").write_text("of another run")
+    assert main([*command, "-o", str(folder)]) == 2
+    assert "kernels-9.csv is not a table of this report" in capsys.readouterr().err
+    (folder / "kernels-9.csv").unlink()
     (folder / "identity.csv").write_text("mine")
     assert main([*command, "-o", str(folder)]) == 2
     assert (folder / "identity.csv").read_text() == "mine"

@@ -319,17 +319,13 @@ class MeasuredRun:
         Forms are HTML (one page with charts), Markdown, JSON, text, and a workbook of Excel (`.xlsx`);
         `form="csv"` writes a folder, one file a table. An existing file is replaced.
         """
-        from ccl_bench.report.page import report_page
-        from ccl_bench.report.render import files_of_tables, render, report_form_of
-        from ccl_bench.storage.files import replace_bytes, replace_text
+        from ccl_bench.report.render import report_files, report_form_of
+        from ccl_bench.storage.files import replace_bytes
 
         target = Path(output)
         chosen = form or report_form_of(target.name)
-        if chosen == "xlsx" or chosen == "csv":
-            for path, content in files_of_tables(report_page(self.observed, why=why), chosen, target).items():
-                replace_bytes(path, content)
-        else:
-            replace_text(target, render(self.observed, chosen, why=why))
+        for path, content in report_files(self.observed, chosen, target, why=why).items():
+            replace_bytes(path, content)
         return target
 
     def timeline(self, output: str | Path, *, most_slices: int | None = None) -> WrittenTimeline:

@@ -392,11 +392,15 @@ def _unknown_command(error: UnknownCommandError) -> UsageError:
         return UsageError(f"unknown option {word}", fix=SEE_HELP)
     if "://" in word or Path(word).exists():
         return UsageError(f"{word} is a run, not a command", fix=f"{PROGRAM} inspect {shlex.join(words)}")
-    command_names = sorted(name for name in error.app or () if not name.startswith("-"))
-    return UsageError(
-        f"unknown command {word!r}",
-        fix=did_you_mean(word, command_names) or f"known: {', '.join(command_names)}",
-    )
+    command_names = _commands_of(error.app)
+    families = {name: error.app[name] for name in command_names if error.app}
+    below = [f"{name} {each}" for name, family in families.items() for each in _commands_of(family)]
+    hint = did_you_mean(word, command_names) or did_you_mean(word, below)
+    return UsageError(f"unknown command {word!r}", fix=hint or f"known: {', '.join(command_names)}")
+
+
+def _commands_of(app: App | None) -> list[str]:
+    return sorted(name for name in app or () if not name.startswith("-"))
 
 
 def _unknown_option(error: UnknownOptionError) -> UsageError:

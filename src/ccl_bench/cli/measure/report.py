@@ -7,7 +7,7 @@ import itertools
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, get_args
 
 from cyclopts import Parameter
 
@@ -19,10 +19,11 @@ from ccl_bench.report.page import report_page
 from ccl_bench.report.render import (
     ImageForm,
     ReportForm,
-    files_of_tables,
+    TableForm,
     images,
+    page_files,
     render,
-    render_page,
+    report_files,
     report_form_of,
 )
 from ccl_bench.report.render.text import text_page, text_report_name, verdict_block
@@ -32,10 +33,11 @@ from ccl_bench.result.search_report import to_json as search_json
 from ccl_bench.storage.files import replace_bytes, replace_text
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cyclopts import App
 
     from ccl_bench.report.page_model import Page
-    from ccl_bench.report.render import Form, PageForm, TableForm
 
 ABOUT = """\
 It reads every trace and tries every metric. The ending of the file's name selects the format: .html is one \
@@ -122,18 +124,12 @@ def report(
         if charts:
             _draw(page, Path(charts), chart_format, force=force)
         form = form or (None if charts else "text")
-        if target and (form == "xlsx" or form == "csv"):
-            _write_tables(page, form, target, force=force)
-        elif form == "text" and not target:
+        if form == "text" and not target:
             show(text_page(page))
         elif form:
-            is_json = form == "json"
-            whole = (
-                search_json(searched).decode() + "\n"
-                if is_json
-                else render_page(page, cast("PageForm", form))
-            )
-            _written(whole, target)
+            file = target or Path()
+            whole = {file: search_json(searched) + b"\n"} if form == "json" else page_files(page, form, file)
+            _write(whole, output, force=force)
         return 0
     with reading.open(run, card=workload_card, config=config, ceiling=ceiling) as measured:
         observed = measured.observed
@@ -141,37 +137,30 @@ def report(
         _draw(report_page(observed), Path(charts), chart_format, force=force)
     if form is None and not charts:
         form = "text"
-    if target and (form == "xlsx" or form == "csv"):
-        _write_tables(report_page(observed, why=why), form, target, force=force)
-    elif target and form:
-        replace_text(target, render(observed, cast("Form", form), why=why))
-        if observed.diagnosed is not None:
-            show(verdict_block(verdict(observed.diagnosed)))
-        options.show_written(target)
-    elif form == "text":
+    if form == "text" and not target:
         show(text_page(report_page(observed, why=why)))
     elif form:
-        sys.stdout.write(render(observed, cast("Form", form), why=why))
+        files = report_files(observed, form, target or Path(), why=why)
+        if target and form not in get_args(TableForm) and observed.diagnosed is not None:
+            show(verdict_block(verdict(observed.diagnosed)))
+        _write(files, output, force=force)
     return 0
 
 
-def _write_tables(page: Page, form: TableForm, target: Path, *, force: bool) -> None:
-    """Write a page for a spreadsheet, and print the files."""
-    files = files_of_tables(page, form, target)
+def _write(files: Mapping[Path, bytes], output: str | None, *, force: bool) -> None:
+    """Write the files of a report and print their names, or print the report if no output is named."""
+    if output is None:
+        sys.stdout.writelines(content.decode() for content in files.values())
+        return
     for path in files:
         options.refuse_existing(path, force=force)
+    others = sorted({*Path(output).glob("*.csv")} - files.keys())
+    if others and not force:
+        fix = "name an empty folder, or give --force to write beside it"
+        raise UsageError(f"{others[0]} is not a table of this report", fix=fix)
     for path, content in files.items():
         replace_bytes(path, content)
         options.show_written(path)
-
-
-def _written(whole: str, target: Path | None) -> None:
-    """Write a report to its file, or print it."""
-    if target is None:
-        sys.stdout.write(whole)
-    else:
-        replace_text(target, whole)
-        options.show_written(target)
 
 
 def _draw(page: Page, folder: Path, chart_format: ImageForm, *, force: bool) -> None:

@@ -2,7 +2,7 @@
 
 `render` returns one form of the data of a run, `render_page` of any page; `render_json` makes one from a
 report in JSON. `html` also has the document and the parts that the leaderboard and comparisons use;
-`images` draws single charts. `files_of_tables` returns a page as a workbook, or as files of CSV.
+`images` draws single charts. `report_files` and `page_files` return files, for spreadsheets too.
 """
 
 from __future__ import annotations
@@ -78,19 +78,32 @@ def render_page(page: Page, form: PageForm) -> str:
     return run_page(page)
 
 
-def files_of_tables(page: Page, form: TableForm, target: Path) -> dict[Path, bytes]:
-    """Return the files of a page for a spreadsheet, with their content.
+def report_files(
+    observed: ReportData, form: ReportForm, target: Path, *, why: bool = False
+) -> dict[Path, bytes]:
+    """Return the files of the report of a run, with their content; see `page_files` for `target`."""
+    if form == "json":
+        return {target: render(observed, form).encode()}
+    from ccl_bench.report.page import report_page
 
-    `target` is the workbook, or the folder of the files of CSV, of which each is one table with its heads.
+    return page_files(report_page(observed, why=why), form, target)
+
+
+def page_files(page: Page, form: PageForm | TableForm, target: Path) -> dict[Path, bytes]:
+    """Return the files of a page, with their content.
+
+    `target` is the one file, or the folder of the files of CSV, of which each is one table with its heads.
     """
     if form == "xlsx":
         from ccl_bench.report.render.workbook import workbook
 
         return {target: workbook(page)}
-    from ccl_bench.base.text import csv_lines
-    from ccl_bench.report.render.flat import csv_files
+    if form == "csv":
+        from ccl_bench.base.text import csv_lines
+        from ccl_bench.report.render.flat import csv_files
 
-    return {target / name: "".join(csv_lines(rows)).encode() for name, rows in csv_files(page)}
+        return {target / name: "".join(csv_lines(rows)).encode() for name, rows in csv_files(page)}
+    return {target: render_page(page, form).encode(errors="backslashreplace")}
 
 
 def render_json(text: bytes, form: Form) -> str:
