@@ -160,7 +160,11 @@ def test_fsdp_on_gloo_equals_a_plain_count(corpus: Path) -> None:
         reducing = _inside(trace, "FSDP::post_backward_reduce")
         own = rows.filter(pl.col("rank") == rank).iter_rows(named=True)
         for (_, cpu, _), row in zip(trace.steps, own, strict=True):
-            for column, places in (("all_gather_ns", gathering), ("reduce_scatter_ns", reducing)):
+            for column, places in (
+                ("all_gather_ns", gathering),
+                ("reduce_scatter_ns", reducing),
+                ("communication_ns", gathering + reducing),
+            ):
                 mine = [
                     span
                     for span, call in zip(ranges, calls, strict=True)
