@@ -98,6 +98,11 @@ def bundle_charts(target: Path) -> None:
     made.replace(target)
 
 
+def _is_newer(file: Path, than: Path) -> bool:
+    """Whether a file was made after another one: pyproject.toml pins what the scripts are bundled from."""
+    return file.exists() and file.stat().st_mtime > than.stat().st_mtime
+
+
 def _is_native() -> bool:
     """Whether to compile the readers, which use calls of POSIX."""
     return os.environ.get("CCL_BENCH_NATIVE") != "0" and os.name == "posix"
@@ -120,7 +125,8 @@ class GeneratedFiles(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002  its interface
         """Make the files, and name all as parts of the wheel."""
         root = Path(self.root)
-        bundle_charts(root / CHARTS)
+        if not _is_newer(root / CHARTS, root / "pyproject.toml"):
+            bundle_charts(root / CHARTS)
         build_data["artifacts"].append(f"/{CHARTS}")
         files = [path for pattern in CHECKOUT for path in sorted(root.glob(pattern))]
         places = {str(path): f"ccl_bench/checkout/{path.relative_to(root).as_posix()}" for path in files}
