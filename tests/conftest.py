@@ -89,8 +89,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """Use two processes more than there are cores: tests wait for Slurm, browsers, servers and each other."""
-    return (yield) + 2
+    """Use a process more than there are cores: tests wait for Slurm, browsers, servers and each other."""
+    return (yield) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
